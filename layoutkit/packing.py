@@ -19,10 +19,11 @@ from .backends.registry import library_of
 from .backends.windows import choose_letters, make_keywords
 from .buffers import empty
 from .converter import Converter
-from .cpu.packed import PackedProgram
+from .cpu.packed import PackedProgram, PackedResizeProgram
+from .cpu.program import supports_float16
 from .cpu.window_table import describe_arrays, with_addresses
 from .errors import ArgumentError, ShapeError
-from .memory import Array, check_writable
+from .memory import Array, check_writable, in_native_order
 from .normalize import CHANNEL
 from .options import CollateOptions, parse_collate_options
 from .planning.batch.arguments import CropArgs, PerSampleArgs
@@ -33,8 +34,9 @@ from .planning.batch.packing import (
     lay_out_samples,
     parse_packed_args,
 )
-from .planning.batch.placement import place_crops
+from .planning.batch.placement import place_crops, place_resized_windows
 from .planning.batch.samples import SampleAxes
+from .planning.batch.weights import moves_items
 from .planning.centering import DEFAULT_CENTERING
 from .planning.plan import Part
 from .planning.resize import ResizeOptions
@@ -63,8 +65,8 @@ class _Batch(NamedTuple):
 class PackedCollation:
     """The collation of samples of different sizes, by the options of a Collator.
 
-    On the CPU, one job converts all samples. Samples that are resized, on a GPU, or whose
-    operations their library records are converted one by one, and joined.
+    On the CPU, one job converts all samples. Samples on a GPU, or whose operations their library
+    records, are converted one by one, and joined.
     """
 
     def __init__(
@@ -77,6 +79,8 @@ class PackedCollation:
         self._sample_options = replace(options, resize=resize, packed="")
         self._make_collator = make_collator
         self._programs: Cache[PackedProgram] = Cache()  # by the rank and dtype of samples
+        # By the sizes of windows along axes that are not packed, the dtype, and the batch.
+        self._resize_programs: Cache[PackedResizeProgram] = Cache()
         self._steps: Cache[_Steps] = Cache()  # by the shapes and dtype of a sample and its window
 
     def __call__(self, samples: Sequence[Any], args: CropArgs, out: Any) -> Packed:
@@ -95,6 +99,8 @@ class PackedCollation:
             parts = [self._convert(batch, i, x, None) for i, x in enumerate(samples)]
             return Packed(_concatenate(parts), batch.layout.sizes, batch.layout.offsets)
         arrays = plain or [dispatch.as_array(x, f"sample {i}") for i, x in enumerate(samples)]
+        if self._options.resize is not None:
+            arrays = [*map(in_native_order, arrays)]
         batch = self._check([(x.shape, x.dtype) for x in arrays], args)
         data = self._pack(arrays, batch, leader, like, out)
         return Packed(data, batch.layout.sizes, batch.layout.offsets)
@@ -134,6 +140,9 @@ class PackedCollation:
             self._check_out(arrays, layout, out)
             out = out[: layout.shape[0]]
             part = Part(out.shape, out.strides, out.dtype)
+        resize = self._options.resize
+        if resize is not None and self._averages(resize, batch):
+            return self._resize(resize, arrays, batch, out, part)
         program = self._find_program(batch)
         layouts = program.find_layouts(layout, part)
         placements = None
@@ -148,9 +157,63 @@ class PackedCollation:
         if placements is not None and program.supports(layouts, placements):
             program(with_addresses(describe_arrays(arrays)), placements, layouts, layout, out)
             return out
-        for i, (first, last) in enumerate(pairwise(layout.offsets.tolist())):
+        return self._convert_all(arrays, batch, out)
+
+    def _convert_all(self, arrays: list[Array], batch: _Batch, out: Array) -> Array:
+        """Convert samples one by one, and return `out`."""
+        for i, (first, last) in enumerate(pairwise(batch.layout.offsets.tolist())):
             self._convert(batch, i, arrays[i], out[first:last])
         return out
+
+    # -- resized, on the CPU ---------------------------------------------------------------
+
+    def _averages(self, resize: ResizeOptions, batch: _Batch) -> bool:
+        """Return True if samples are averaged as floats, and all have as many constants."""
+        if resize.filter == "nearest" or resize.ignore is not None:
+            return False
+        formula = self._options.convert.formula
+        constants_axis = formula.axis if formula is not None and formula.per_channel else CHANNEL
+        has_common = not {CHANNEL, constants_axis} & {*batch.axes.packed_names}
+        return has_common and not moves_items(resize, batch.dtype, supports_float16)
+
+    def _resize(
+        self,
+        resize: ResizeOptions,
+        arrays: list[Array],
+        batch: _Batch,
+        out: Array | None,
+        part: Part | None,
+    ) -> Array:
+        """Return the rows of resized samples, in `out` or new memory."""
+        options, axes, layout = self._options, batch.axes, batch.layout
+        program = self._find_resize_program(resize, batch, part)
+        lengths = axes.select_channels(batch.shapes)
+        placements = place_resized_windows(
+            options, resize, axes, layout.windows, lengths, batch.args
+        )
+        if out is None:
+            out = empty(layout.shape, program.layout.dtype)
+        if out.size and not program.pack(describe_arrays(arrays), placements, layout, out):
+            return self._convert_all(arrays, batch, out)
+        return out
+
+    def _find_resize_program(
+        self, resize: ResizeOptions, batch: _Batch, part: Part | None
+    ) -> PackedResizeProgram:
+        """Return the cached program of resized samples; `part` is the memory of the batch."""
+        window = batch.layout.windows[0].tolist()
+        common = [size for i, size in enumerate(window) if i not in batch.axes.packed_axes]
+        memory = None if part is None else (part.strides, part.dtype)
+        key = *common, len(window), batch.dtype, memory
+        program = self._resize_programs.get(key)
+        if program is None:
+            if part is not None:
+                part = part._replace(shape=batch.layout.moves[0].target_shape)
+            program = PackedResizeProgram(
+                self._options, resize, batch.axes, tuple(window), batch.dtype, part
+            )
+            cache_put(self._resize_programs, key, program, PROGRAM_SIZE_ESTIMATE)
+        return program
 
     def _find_program(self, batch: _Batch) -> PackedProgram:
         key = batch.shapes.shape[1], batch.dtype

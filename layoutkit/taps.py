@@ -26,40 +26,50 @@ from .threads.pool import Job
 RESAMPLING_COST = 8  # bytes that are converted in the time of resampling one
 
 
+class TapTables(NamedTuple):
+    """The tap tables of samples along some axes."""
+
+    memory: Array  # of all tables, as bytes
+    addresses: list[Array]  # by axis: of the tables of samples, or one if all share a table
+    longest: list[int]  # by axis: an upper bound of the number of taps of a position
+    counts: Array  # (axes, samples) int64: the numbers of positions
+
+
 def make_tap_tables(
     resize: ResizeOptions,
     placements: Placements,
     axes: Sequence[int | None],
     summed: DType,
     threads: int | None = None,
-) -> tuple[Array, list[Array], list[int]]:
-    """Return the tap tables of samples along axes, with weights of the dtype `summed`, as bytes.
+) -> TapTables:
+    """Return the tap tables of samples along axes, with weights of the dtype `summed`.
 
-    Also return, for each axis, the addresses of the tables of samples (one if all samples share a
-    table), and an upper bound of the number of taps of a position. The axis None has one position.
+    The axis None has one position.
     """
     count = len(placements.sizes)
     rows = np.zeros((len(axes), count, t.REQUEST), np.int64)
     rows[..., t.T_COUNT : t.T_SCALED + 1] = 1
+    windows = np.array([placements.window]) if placements.window else placements.scaled
     for row, axis in zip(rows, axes, strict=True):
         if axis is not None:
-            row[:, t.T_COUNT] = placements.window[axis]
+            row[:, t.T_COUNT] = windows[:, axis]
             row[:, t.T_SIZE] = placements.sizes[:, axis]
             row[:, t.T_SCALED] = placements.scaled[:, axis]
             row[:, t.T_FIRST] = placements.firsts[:, axis]
             row[:, t.T_FLAGS] = placements.flips[:, axis] * t.REVERSED
     rows[..., t.T_FLAGS] += FILTERS.index(resize.filter) + t.ANTIALIAS * resize.antialias
     rows[..., t.T_FLAGS] += t.DOUBLE * (summed.itemsize == 8)
-    longest = count_taps(resize, rows[..., t.T_SIZE] / rows[..., t.T_SCALED]).tolist()
+    longest = count_taps(resize, rows[..., t.T_SIZE] / rows[..., t.T_SCALED])
+    pitches = _compute_row_bytes(longest, summed.itemsize).tolist()
     are_equal = np.logical_and.reduce(rows == rows[:, :1], (1, 2))
     requests, total = [], 0
-    for row, taps, is_shared in zip(rows, longest, are_equal, strict=True):
+    for row, pitch, is_shared in zip(rows, pitches, are_equal, strict=True):
         row = row[:1] if is_shared else row
-        pitch = _compute_row_bytes(taps, summed.itemsize)
-        nbytes = 8 * t.HEAD + int(row[0, t.T_COUNT]) * (8 * t.POSITION + pitch)
+        ends = (8 * t.HEAD + row[:, t.T_COUNT] * (8 * t.POSITION + pitch)).cumsum()
         row[:, t.T_PITCH] = pitch
-        row[:, t.T_TABLE] = total + np.arange(len(row)) * nbytes
-        total += len(row) * nbytes
+        row[1:, t.T_TABLE] = ends[:-1]
+        row[:, t.T_TABLE] += total
+        total += int(ends[-1])
         requests.append(row)
     memory, address = empty_with_address((total,), np.dtype(np.uint8))
     addresses = []
@@ -69,10 +79,10 @@ def make_tap_tables(
     table = np.concatenate(requests)
     job = Job(_load_kernel(), bytes(8), len(table), 1, total * RESAMPLING_COST, threads)
     job.run(data_pointer(table), 0)
-    return memory, addresses, longest
+    return TapTables(memory, addresses, longest.tolist(), rows[..., t.T_COUNT])
 
 
-def _compute_row_bytes(taps: int, itemsize: int) -> int:
+def _compute_row_bytes(taps: Any, itemsize: int) -> Any:
     """Return the size of the weights of a position: a multiple of 8 bytes."""
     return -(-taps * itemsize // 8) * 8
 
@@ -166,7 +176,7 @@ def make_transposed_tap_tables(
     summed: DType,
     parts: Mapping[int, int],
     threads: int | None = None,
-) -> tuple[Array, list[Array], list[int]]:
+) -> TapTables:
     """Return the transposed tap tables of samples of one shape, in the form of `make_tap_tables`.
 
     The taps of a position of the sample are the positions of the window that depend on it. `parts`
@@ -175,7 +185,7 @@ def make_transposed_tap_tables(
     begins = placements.begins
     tables = []
     for axis in axes:
-        memory, (addresses,), _ = make_tap_tables(resize, placements, [axis], summed, threads)
+        memory, (addresses,), *_ = make_tap_tables(resize, placements, [axis], summed, threads)
         count = 1 if axis is None else placements.window[axis]
         taps = _Taps.read(memory.reshape(len(addresses), -1), count, summed)
         along = np.zeros(len(begins), np.int64) if axis is None else begins[:, axis]
@@ -189,7 +199,9 @@ def make_transposed_tap_tables(
     for rows in stored:
         starts.append(address + np.arange(len(rows)) * rows.shape[1])
         address += rows.nbytes
-    return memory, starts, [taps.weights.shape[2] for taps in tables]
+    longest = [taps.weights.shape[2] for taps in tables]
+    counts = np.array([[taps.counts.shape[1]] for taps in tables])
+    return TapTables(memory, starts, longest, counts)
 
 
 def count_parts(resize: ResizeOptions) -> int:

@@ -157,16 +157,18 @@ def build(inner, taps):
             first = end
 
     def kernel(params, call, dst, lo, hi):
-        number = claim_area(call)
-        area = uintp(i64_at(call, 0) + number * i64_at(call, 1))
+        areas = uintp(i64_at(call, t.C_AREAS))
+        number = claim_area(areas)
+        area = uintp(i64_at(areas, 0) + number * i64_at(areas, 1))
         for i in range(VECTOR // 2):
             i64_put(area, i, 0)
         sums = area + uintp(4 * VECTOR)
-        samples = call + uintp(8 * (t.AREAS + i64_at(call, 2) + 1))
-        units = i64_at(params, t.UNITS)
-        rows = i64_at(params, t.ROWS)
+        samples = call + uintp(8 * t.CALL)
+        units = i64_at(call, t.C_UNITS)
+        places = uintp(i64_at(call, t.C_PLACES))
+        rows = i64_at(call, t.C_ROWS)
         lanes = i64_at(params, t.LANES)
-        columns = i64_at(params, t.COLUMNS)
+        columns = i64_at(call, t.C_COLUMNS)
         sample_step = i64_at(params, t.SAMPLE_STEP)
         row_step = i64_at(params, t.ROW_STEP)
         sizes = rows, columns, 2 * columns * inner
@@ -175,7 +177,7 @@ def build(inner, taps):
             src = uintp(i64_at(sample, 0))
             tables = uintp(i64_at(sample, t.SAMPLE)), uintp(i64_at(sample, t.SAMPLE + 2))
             stride = i64_at(sample, t.SAMPLE + 1)
-            block = min(unit % units * lanes, rows - lanes)
+            block = i64_at(places, t.PLACE * (unit % units))
             for row in range(block, block + lanes):
                 y = dst + uintp(unit // units * sample_step + row * row_step)
                 is_edge = row < edge or row >= rows - edge
@@ -191,6 +193,6 @@ def build(inner, taps):
                         average_columns(src, stride, tables, sizes, row, first, last, area, y)
                         first += distance
         fence()
-        store_release(call + uintp(8 * (t.AREAS + number)), 0)
+        store_release(areas + uintp(8 * (t.AREAS + number)), 0)
 
     return kernel

@@ -1,6 +1,6 @@
 """The kernel that resamples images: a weighted sum of rows, then of columns, then the conversion.
 
-A block of VECTOR result rows is one unit of work. For each of its rows, the kernel adds the source
+A block of up to VECTOR result rows is one unit of work. For each row, the kernel adds the source
 rows that contribute to it, weighted, along contiguous memory. It transposes the sums in registers,
 so that the block has VECTOR neighbors for each source element of a column, one per row. Each column
 of the result is then a weighted sum of source columns, again of full vectors, whatever the number
@@ -263,12 +263,11 @@ def build_sum_columns(summed, elements):
     line = VECTOR * DTYPES[summed].item
 
     @inline
-    def sum_columns(params, table, first, last, low, gathered, area, zeros, result):
-        """Write `elements` vectors of each column.
+    def sum_columns(params, table, columns, first, last, low, gathered, area, zeros, result):
+        """Write `elements` vectors of each column; the table has `columns` positions.
 
         `area` has the source columns from `low` on, or `gathered` of them for each result column.
         """
-        columns = i64_at(params, t.COLUMNS)
         step = line * i64_at(params, t.INNER)
         result_step = line * i64_at(params, t.INNER_OUT)
         for column in range(first, last):
@@ -300,7 +299,7 @@ def build_fills(summed):
     def fill_row(params, fill, lane, result):
         """Write fill values to one row of a block."""
         inner = i64_at(params, t.INNER_OUT)
-        for column in range(i64_at(params, t.COLUMNS)):
+        for column in range(i64_at(params, t.WIDTH)):
             for element in range(inner):
                 to = result + uintp(line * (column * inner + element))
                 put(to, lane, at(fill, element))
@@ -309,17 +308,16 @@ def build_fills(summed):
 
 
 @inline
-def block_columns(params, table, first, room, most):
+def block_columns(table, columns, first, end, room):
     """Return a range of up to `room` source columns, and the end of its result columns.
 
-    The range covers the taps of up to `most` result columns from `first` on; it is empty if all are
-    filled.
+    The range covers the taps of result columns from `first` on, up to `end`; it is empty if all are
+    filled. The table has `columns` positions.
     """
-    columns = min(i64_at(params, t.COLUMNS), first + most)
     low = 0
     high = 0
     column = first
-    while column < columns:
+    while column < end:
         start, count, _ = taps_of(table, columns, column)
         if count > 0:
             lowest = min(low, start) if high > low else start
@@ -367,7 +365,7 @@ def build_outer_taps(summed):
 
 
 @inline
-def source_rows(params, sample, index, row):
+def source_rows(params, rows, sample, index, row):
     """Return the address of the first row that a block reads, the row stride and their number."""
     address = i64_at(sample, 0)
     axes = i64_at(params, t.AXES)
@@ -379,7 +377,6 @@ def source_rows(params, sample, index, row):
         index //= size
     table = uintp(i64_at(sample, t.SAMPLE + 2 * axes))
     stride = i64_at(sample, t.SAMPLE + 2 * axes + 1)
-    rows = i64_at(params, t.ROWS)
     low, count, _ = taps_of(table, rows, row)
     high = low + count
     for lane in range(1, i64_at(params, t.LANES)):
@@ -391,7 +388,7 @@ def source_rows(params, sample, index, row):
 
 
 def build_planes(dtype, summed):
-    """Build plane(...), which resamples one block of rows of one plane into `result`."""
+    """Build plane(...), which resamples one block of one plane into `result`."""
     line = VECTOR * DTYPES[summed].item
     columns, gathered_columns = build_columns(dtype, summed)
     fill_columns, fill_row = build_fills(summed)
@@ -399,12 +396,18 @@ def build_planes(dtype, summed):
 
     @inline
     def plane(
-        params, sample, tables, row, outer, taps, fill, ahead, band, squares, area, room, result
+        params, call, sample, tables, place, outer, taps, fill, ahead, band, squares, area, result
     ):
-        rows = i64_at(params, t.ROWS)
+        rows = i64_at(call, t.C_ROWS)
+        width = i64_at(call, t.C_COLUMNS)
+        room = i64_at(call, t.C_ROOM)
+        row = i64_at(place, 0)
         lanes = i64_at(params, t.LANES)
-        width = i64_at(params, t.COLUMNS)
+        column = i64_at(place, 1)
+        end = column + i64_at(params, t.WIDTH)
         inner = i64_at(params, t.INNER)
+        result_step = line * i64_at(params, t.INNER_OUT)
+        origin = result - uintp(column * result_step)  # of column 0, which may be in another block
         row_taps = uintp(i64_at(tables, 0))
         row_stride = i64_at(tables, 1)
         column_taps = uintp(i64_at(tables, 2))
@@ -412,26 +415,26 @@ def build_planes(dtype, summed):
         groups = params + uintp(8 * (t.WORDS + t.AXIS * i64_at(params, t.AXES)))
         zeros = squares + uintp(SQUARES)
         gathered = i64_at(sample, t.GATHERED)
-        span, most = room // inner, width
+        span, most = room // inner, end - column
         if gathered > 0:  # the last vector of a row has up to VECTOR - 1 unused elements
             span, most = t.UNLIMITED, (room - VECTOR) // (gathered * inner)
         inside = 0
         for lane in range(lanes if taps > 0 else 0):
             _, count, _ = taps_of(row_taps, rows, row + lane)
             inside += 1 if count > 0 else 0
-        column = 0
         if inside == 0:
-            fill_columns(params, fill, 0, width, result)
-            column = width
-        while column < width:
-            low, high, last = block_columns(params, column_taps, column, span, most)
+            fill_columns(params, fill, column, end, origin)
+            column = end
+        while column < end:
+            stop = min(end, column + most)
+            low, high, last = block_columns(column_taps, width, column, stop, span)
             if gathered > 0:
                 size = gathered * column_stride
                 row_bytes = i64_at(sample, t.CROPPED) * column_stride
                 word = 2 if size <= 2 else 4 if size <= 4 else 8 if size <= 8 else LANE
-                place = column_taps, width, column_stride, size, row_bytes, word
+                words = column_taps, width, column_stride, size, row_bytes, word
                 gathered_columns(
-                    place, column, last, row_stride, row_taps, rows, row, lanes, outer, taps,
+                    words, column, last, row_stride, row_taps, rows, row, lanes, outer, taps,
                     band, squares, area,
                 )  # fmt: skip
             else:
@@ -444,21 +447,21 @@ def build_planes(dtype, summed):
             done = 0
             for i in range(i64_at(params, t.GROUPS)):
                 x = area + uintp(line * i64_at(groups, t.GROUP * i))
-                y = result + uintp(line * done)
+                y = origin + uintp(line * done)
                 elements = i64_at(groups, t.GROUP * i + 1)
                 if elements == 4:
-                    sum_4(params, column_taps, column, last, low, gathered, x, zeros, y)
+                    sum_4(params, column_taps, width, column, last, low, gathered, x, zeros, y)
                 elif elements == 3:
-                    sum_3(params, column_taps, column, last, low, gathered, x, zeros, y)
+                    sum_3(params, column_taps, width, column, last, low, gathered, x, zeros, y)
                 elif elements == 2:
-                    sum_2(params, column_taps, column, last, low, gathered, x, zeros, y)
+                    sum_2(params, column_taps, width, column, last, low, gathered, x, zeros, y)
                 else:
-                    sum_1(params, column_taps, column, last, low, gathered, x, zeros, y)
+                    sum_1(params, column_taps, width, column, last, low, gathered, x, zeros, y)
                 done += elements
             for x in range(column, last):
                 _, count, _ = taps_of(column_taps, width, x)
                 if count == 0:
-                    fill_columns(params, fill, x, x + 1, result)
+                    fill_columns(params, fill, x, x + 1, origin)
             column = last
         if 0 < inside < lanes:
             for lane in range(lanes):
@@ -486,49 +489,50 @@ def build(dtype):
             i64_put(squares, i, line * i)
         for i in range(zeros_bytes // 8):
             i64_put(squares, VECTOR + i, 0)
-        number = claim_area(call)
-        band = uintp(i64_at(call, 0) + number * i64_at(call, 1))
+        areas = uintp(i64_at(call, t.C_AREAS))
+        number = claim_area(areas)
+        band = uintp(i64_at(areas, 0) + number * i64_at(areas, 1))
         for i in range(band_bytes // 8):
             i64_put(band, i, 0)
         area = band + uintp(band_bytes)
-        units = i64_at(params, t.UNITS)
-        blocks = i64_at(params, t.BLOCKS)
+        units = i64_at(call, t.C_UNITS)
+        blocks = i64_at(call, t.C_BLOCKS)
+        places = uintp(i64_at(call, t.C_PLACES))
+        rows = i64_at(call, t.C_ROWS)
         planes = i64_at(params, t.PLANES)
-        lanes = i64_at(params, t.LANES)
         axes = i64_at(params, t.AXES)
-        plane_bytes = line * i64_at(params, t.COLUMNS) * i64_at(params, t.INNER_OUT)
+        plane_bytes = line * i64_at(params, t.WIDTH) * i64_at(params, t.INNER_OUT)
         launches = params + uintp(8 * (t.WORDS + t.AXIS * axes))
         launches += uintp(8 * t.GROUP * i64_at(params, t.GROUPS))
-        after_flags = call + uintp(8 * (t.AREAS + i64_at(call, 2)))
-        room = i64_at(after_flags, 0)
-        samples = after_flags + uintp(8)
+        samples = call + uintp(8 * t.CALL)
         row_words = t.SAMPLE + 2 * (axes + 2)
-        result = area + uintp(line * room)
+        result = area + uintp(line * i64_at(call, t.C_ROOM))
         outer = result + uintp(planes * plane_bytes)
-        rows = i64_at(params, t.ROWS)
         for unit in range(lo, hi):
             sample = samples + uintp(8 * row_words * (unit // units))
             tables = sample + uintp(8 * (t.SAMPLE + 2 * axes))
             rest = unit % units
-            row = min(rest % blocks * lanes, rows - lanes)
-            to = unit // units * i64_at(params, t.SAMPLE_STEP) + row * i64_at(params, t.ROW_STEP)
+            place = places + uintp(8 * t.PLACE * (rest % blocks))
+            to = unit // units * i64_at(params, t.SAMPLE_STEP) + i64_at(place, 2)
             step = 0
             for number_of_plane in range(planes):
                 index = rest // blocks * planes + number_of_plane
                 taps, step, shift = outer_taps(params, sample, index, outer)
                 fill = uintp(i64_at(params, t.FILL) + i64_at(sample, 1) + item * shift)
                 y = result + uintp(number_of_plane * plane_bytes)
-                ahead = source_rows(params, sample, index, row)
+                row = i64_at(place, 0)
+                ahead = source_rows(params, rows, sample, index, row)
                 if number_of_plane + 1 < planes:
-                    ahead = source_rows(params, sample, index + 1, row)
+                    ahead = source_rows(params, rows, sample, index + 1, row)
                 elif unit + 1 < hi:
                     other = samples + uintp(8 * row_words * ((unit + 1) // units))
                     rest_ahead = (unit + 1) % units
-                    row_ahead = min(rest_ahead % blocks * lanes, rows - lanes)
-                    ahead = source_rows(params, other, rest_ahead // blocks * planes, row_ahead)
+                    row_ahead = i64_at(places, t.PLACE * (rest_ahead % blocks))
+                    first_ahead = rest_ahead // blocks * planes
+                    ahead = source_rows(params, rows, other, first_ahead, row_ahead)
                 plane(
-                    params, sample, tables, row, outer, taps, fill, ahead, band, squares, area,
-                    room, y,
+                    params, call, sample, tables, place, outer, taps, fill, ahead, band, squares,
+                    area, y,
                 )  # fmt: skip
             for i in range(i64_at(params, t.LAUNCHES)):
                 launch = launches + uintp(8 * t.LAUNCH * i)
@@ -537,6 +541,6 @@ def build(dtype):
                 y = dst + uintp(to + step + i64_at(launch, 4))
                 call_kernel(code, uintp(i64_at(launch, 1)), x, y, 0, i64_at(launch, 2))
         fence()
-        store_release(call + uintp(8 * (t.AREAS + number)), 0)
+        store_release(areas + uintp(8 * (t.AREAS + number)), 0)
 
     return kernel

@@ -16,12 +16,13 @@ from ...layout.parsing import Layout
 from ...layout.pattern import Pattern
 from ...memory import Array, data_pointer
 from ...normalize import CHANNEL
+from ...planning.batch.blocks import Blocks
 from ...planning.batch.layout import AxisRoles, BatchLayout
 from ...planning.plan import Part, Plan, make_single_plan
 from ...spec import CPU
 from . import resize_params as t
 from .compiler import KernelSpec, LoadedKernel, load
-from .launch import STREAM_BYTES, prepare
+from .launch import prepare
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,7 @@ class BlockLaunch:
 
     plan            the conversion of a block of resampled rows
     slots           the axes that have tap tables
-    units           blocks per sample
-    columns         of the result
+    repeats         units of each block: indices of the outer axes that it does not include
     inner           elements of a source column
     can_halve       True if the kernel "halve" (halve.py) may resample bytes
     flipped_fill    bytes from the fill values of a column to the values with flipped channels
@@ -43,8 +43,7 @@ class BlockLaunch:
     kernel: LoadedKernel
     params: bytes
     slots: tuple[str, ...]
-    units: int
-    columns: int
+    repeats: int
     inner: int
     can_halve: bool
     flipped_fill: int
@@ -63,58 +62,73 @@ def prepare_blocks(
     layout: BatchLayout,
     sizes: Mapping[str, int],
     roles: AxisRoles,
+    blocks: Blocks,
+    steps: Mapping[str, int],
     channels: tuple[int, ...] | None,
     source_channels: int,
     fill: Array,
     source: str,
     alignment: int,
+    stream: bool,
     has_half: Any,
 ) -> BlockLaunch:
     """Return the launch for samples whose axes have certain roles.
 
     Parameters
     ----------
+    layout : of a batch; only its options, dtype and sample step matter
     sizes : the size of the window along each axis of a sample, in the order of the left side
+    blocks : of a window; they may have several letters in place of the rows, and of the columns
+    steps : the strides in the output, by letter
     channels : the channels of a sample that are selected from inner elements; None: all
     source_channels : the number of channels of a sample
     fill : the fill values in the dtype of sums: one, or one for each channel of the window
     source : the kernels' name of the dtype of samples
-    alignment : a power of two, at most a cache line, that divides the output's address
+    alignment : a power of two, at most a cache line, that divides the address of each block
+    stream : True if the batch is written past the caches
     has_half : returns whether the CPU supports float16
     """
-    pattern, region = layout.options.pattern, layout.sample_region
+    pattern = layout.options.pattern
     targets = "".join(pattern.target.groups)
-    steps = dict(zip(targets, region.strides, strict=True))  # an axis `1` has none
-    planes = _plane_axes(layout, sizes, steps, roles)
+    long = [x for x in steps if blocks.sizes.get(x, sizes.get(x, 1)) > 1]
+    planes = _plane_axes(layout, long, steps, roles)
     outer = [x for x in roles.outer if x not in planes]
-    lanes = min(t.VECTOR, sizes.get(roles.rows, 1))
-    block = dict.fromkeys(sizes, 1)
+    parts = blocks.parts
     line = t.VECTOR * fill.itemsize
-    block_steps = dict.fromkeys(sizes, line)
+    letters = [letter for x in sizes for letter in parts.get(x, x)]
+    block, block_steps = dict.fromkeys(letters, 1), dict.fromkeys(letters, line)
     size = line
-    for x in reversed((*planes, *roles.columns, *roles.inner)):
-        block[x], block_steps[x] = sizes[x], size
-        size *= sizes[x]
-    if roles.rows:
-        block[roles.rows], block_steps[roles.rows] = lanes, fill.itemsize
-    letters = Layout(tuple(sizes), pattern.source.names)
+    for x in reversed((*planes, *parts.get(roles.columns, ""), *roles.inner)):
+        block[x], block_steps[x] = blocks.sizes.get(x, sizes.get(x, 1)), size
+        size *= block[x]
+    lane_step = fill.itemsize
+    for x in reversed(parts.get(roles.rows, "")):
+        block[x], block_steps[x] = blocks.sizes[x], lane_step
+        lane_step *= block[x]
     plan = make_single_plan(
-        replace(layout.options, pattern=Pattern(letters, pattern.target, pattern.text), sizes={}),
+        replace(
+            layout.options,
+            pattern=Pattern(
+                Layout(tuple(letters), pattern.source.names), pattern.target, pattern.text
+            ),
+            sizes={},
+        ),
         tuple(block.values()),
         tuple(block_steps.values()),
         fill.dtype,
         CPU,
-        Part(tuple(block.get(x, 1) for x in targets), region.strides, region.dtype),
+        Part(
+            tuple(block.get(x, 1) for x in targets),
+            tuple(steps[x] for x in targets),
+            layout.dtype,
+        ),
         has_half,
     )
     if plan.choice is None or not (plan.is_one_pass or plan.choice.host_loops):
         raise RuntimeError(f"{plan.pattern}: a block needs one pass, but has several")
-    rows = sizes.get(roles.rows, 1)
-    row_step = steps.get(roles.rows, 0)
     launch_offsets = list(plan.launches())
-    offsets = [layout.step, lanes * row_step, (rows - lanes) * row_step]
-    offsets += [steps.get(x, 0) for x in outer] + [dst for _, dst in launch_offsets]
-    stream = prod(layout.shape) * layout.dtype.itemsize >= STREAM_BYTES
+    offsets = [dst for _, dst in launch_offsets]
+    offsets += [layout.step, *blocks.places[:, 2].tolist()] + [steps.get(x, 0) for x in outer]
     launch = prepare(plan.choice, plan.epilogue, gcd(alignment, *offsets), stream)
     conversion = np.frombuffer(launch.params, np.uint8)
     groups, inner = _groups(sizes, roles, pattern.source, channels, source_channels)
@@ -122,11 +136,9 @@ def prepare_blocks(
     flipped = _fill_columns(sizes, roles, pattern.source, fill[::-1])[0]
     pixels = np.concatenate([pixels, flipped])
     words = [0] * t.WORDS
-    words[t.BLOCKS], words[t.PLANES] = -(-rows // lanes), prod(sizes[x] for x in planes)
-    words[t.UNITS] = words[t.BLOCKS] * prod(sizes[x] for x in outer)
-    words[t.ROWS], words[t.LANES] = rows, lanes
-    words[t.SAMPLE_STEP], words[t.ROW_STEP] = layout.step, row_step
-    words[t.AXES], words[t.COLUMNS] = len(roles.outer), sizes.get(roles.columns, 1)
+    words[t.PLANES], words[t.LANES] = prod(sizes[x] for x in planes), blocks.rows
+    words[t.SAMPLE_STEP], words[t.ROW_STEP] = layout.step, steps.get(roles.rows, 0)
+    words[t.AXES], words[t.WIDTH] = len(roles.outer), blocks.columns
     words[t.INNER], words[t.INNER_OUT] = inner, prod(sizes[x] for x in roles.inner)
     words[t.FILL], words[t.GROUPS] = data_pointer(pixels), len(groups)
     words[t.LAUNCHES] = len(launch_offsets)
@@ -142,8 +154,7 @@ def prepare_blocks(
         load(KernelSpec("resize", (source,))),
         np.array(words, np.int64).tobytes(),
         (*outer, *planes, roles.rows, roles.columns),
-        words[t.UNITS],
-        words[t.COLUMNS],
+        prod(sizes[x] for x in outer),
         inner,
         source == "u1" and channels is None and _writes_bytes(layout, sizes, steps, roles),
         flipped.nbytes,
@@ -154,15 +165,15 @@ def prepare_blocks(
 
 
 def _plane_axes(
-    layout: BatchLayout, sizes: Mapping[str, int], steps: Mapping[str, int], roles: AxisRoles
+    layout: BatchLayout, long: Sequence[str], steps: Mapping[str, int], roles: AxisRoles
 ) -> list[str]:
     """Return the outer axes that a block includes, because its conversion has to see all of them.
 
-    They are the axis of the formula's constants, and the innermost axis of the output.
+    They are the axis of the formula's constants, and the innermost axis of the output, one of the
+    axes `long` that have several positions.
     """
     formula = layout.options.formula
     along = formula.axis if formula is not None and formula.per_channel else None
-    long = [x for x in steps if sizes.get(x, 1) > 1]  # axes that only the batch has: 1
     innermost = min(long, key=lambda x: abs(steps[x]), default="")
     name = layout.options.pattern.source.name
     return [x for x in roles.outer if x == innermost or name(x) == along]

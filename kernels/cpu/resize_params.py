@@ -10,21 +10,21 @@ The kernel "taps" writes tap tables. Its requests have the address of the table,
 of positions of the table, the size of the source, the size that it is scaled to, the first scaled
 position of the table, and flags: the filter, ANTIALIAS, REVERSED, and DOUBLE for float64 weights.
 
-The kernel "resize" resamples blocks of result rows. Its parameter block begins with the words
-UNITS to WORDS, which are followed by
+The kernel "resize" resamples blocks of result rows and columns. Its parameter block begins with the
+words PLANES to WORDS, which are followed by
 
     for each outer axis    its size, its stride in the output, its step in the fill values
     for each group         the first source element of a column, the number of elements (up to 4)
     for each launch        code, parameters and units of a conversion kernel, and the offsets of its
                            source and output
 
-Its call block, passed as the source, has the address of the first scratch area, the bytes of an
-area, and the number of areas; then one flag per area; then the number of source elements of a block
-of columns that fit the area; then one row per sample: the address of the first element, the bytes
-from FILL to the fill values of the sample, GATHERED, the number of columns of the crop (CROPPED),
-and the address of the tap table and the stride of every outer axis, of the rows, and of the
-columns. If GATHERED is not 0, only source columns with taps are summed: GATHERED of them, from the
-first tap on, for each result column. They are a word of up to 16 bytes.
+Its call block, passed as the source, begins with the words C_AREAS to CALL; then it has one row per
+sample: the address of the first element, the bytes from FILL to the fill values of the sample,
+GATHERED, the number of columns of the crop (CROPPED), and the address of the tap table and the
+stride of every outer axis, of the rows, and of the columns. If GATHERED is not 0, only source
+columns with taps are summed: GATHERED of them, from the first tap on, for each result column. They
+are a word of up to 16 bytes. Several call blocks may share scratch areas: the block of areas has
+the address of the first one, the bytes of an area, and the number of areas; then one flag per area.
 
 A scratch area has the band of summed rows (`band_bytes`), the block of source columns, the block of
 result rows, offset and weight (TAP bytes) of every tap of the outer axes, the weights of the taps
@@ -44,25 +44,32 @@ HEAD = 1  # words of a tap table before its positions
 POSITION = 2  # words of a position
 
 (
-    UNITS,  # per sample
-    BLOCKS,  # of rows
     PLANES,  # indices of the last outer axes that a unit includes
-    ROWS,  # of the result
     LANES,  # rows of a block
     SAMPLE_STEP, ROW_STEP,  # in the output
     AXES,  # outer axes
-    COLUMNS,  # of the result
+    WIDTH,  # columns of a block
     INNER,  # elements of a source column
     INNER_OUT,  # elements of a result column
     FILL,  # the address of the fill values of a column, then of one with flipped channels
     GROUPS, LAUNCHES,  # their numbers
     WORDS,
-) = range(15)  # fmt: skip
+) = range(12)  # fmt: skip
 AXIS = 3  # words of an outer axis
 GROUP = 2  # words of a group
 LAUNCH = 5  # words of a launch
 
-AREAS = 3  # words of the call block before the flags
+(
+    C_AREAS,  # the address of the block of areas
+    C_ROOM,  # source elements of a block of columns that fit an area
+    C_UNITS,  # per sample
+    C_BLOCKS,  # per index of the outer axes
+    C_PLACES,  # the address of the first row, the first column and the output offset of each block
+    C_ROWS, C_COLUMNS,  # of the result
+    CALL,
+) = range(8)  # fmt: skip
+PLACE = 3  # words of a block
+AREAS = 3  # words of a block of areas before the flags
 SAMPLE = 4  # words of a sample before its axes
 GATHERED, CROPPED = 2, 3  # indices of two of these words
 UNLIMITED = 1 << 40  # source columns, more than any sample has

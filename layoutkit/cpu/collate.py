@@ -42,6 +42,7 @@ from .window_table import (
     SampleBatch,
     WindowPlanTable,
     generalize_strides,
+    is_streamed,
     make_window_plan,
     with_addresses,
 )
@@ -273,7 +274,7 @@ class CollateProgram:
         If some plans are not generalized to other strides yet, they are generalized instead.
         """
         layout = self.layout
-        stream = self._is_streamed()
+        stream = is_streamed(prod(layout.shape) * layout.dtype.itemsize)
         plans = plan_table.kinds
         if all(plan.tried for plan in plans):
             number = int(np.flatnonzero(args.states == -t.NO_PLAN)[0])
@@ -292,11 +293,6 @@ class CollateProgram:
         with fork.init_lock:
             self._plan_tables[alignment] = table
         return table
-
-    def _is_streamed(self) -> bool:
-        with fork.init_lock:
-            from ..kernels.cpu.launch import STREAM_BYTES
-        return prod(self.layout.shape) * self.layout.dtype.itemsize >= STREAM_BYTES
 
     # -- execution -------------------------------------------------------------------------
 
@@ -371,7 +367,7 @@ class CollateProgram:
                     channel,
                     self._fill,
                     alignment,
-                    self._is_streamed(),
+                    is_streamed(prod(self.layout.shape) * self.layout.dtype.itemsize),
                     supports_float16,
                 )
             self._boxes[alignment] = boxes

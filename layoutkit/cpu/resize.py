@@ -9,6 +9,7 @@ are not in the order of the pattern, in which values are summed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,7 @@ from ..normalize import CHANNEL
 from ..options import CollateOptions
 from ..placement import place
 from ..planning.batch.arguments import CropArgs
+from ..planning.batch.blocks import Blocks, divide_window
 from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make_batch_layout
 from ..planning.batch.placement import Placements
 from ..planning.batch.samples import SampleAxes
@@ -37,14 +39,14 @@ from ..planning.batch.weights import (
     options_of_floats,
 )
 from ..planning.epilogue import kernel_dtype_name
-from ..planning.plan import Plan
+from ..planning.plan import Part, Plan
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import RESAMPLING_COST, make_tap_tables
+from ..taps import RESAMPLING_COST, TapTables, make_tap_tables
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
 from .program import copy_array, supports_float16
-from .window_table import SampleBatch, with_addresses
+from .window_table import SampleBatch, is_streamed, with_addresses
 
 if TYPE_CHECKING:
     from ..kernels.cpu.resize_launch import BlockLaunch
@@ -57,7 +59,7 @@ GATHER_RATIO = 2
 MIN_CHUNKS = 16  # chunks per thread, so that threads end at about the same time
 
 
-class _Samples(NamedTuple):
+class PlacedSamples(NamedTuple):
     """The samples of a batch. Each letter of the pattern is an axis, so a fold has several."""
 
     order: str  # the axes in the order of memory
@@ -81,32 +83,45 @@ class _AxisOrder(NamedTuple):
     is_sorted: bool  # True if the resized axes are in the order of the pattern
 
 
+class _BlockedLaunch(NamedTuple):
+    """A launch, and the blocks of each window."""
+
+    launch: BlockLaunch
+    blocks: Blocks
+    address: int  # of the places of blocks
+    columns: list[int | None]  # of placements, for the slots of the launch; None: one position
+
+
 class _Run(NamedTuple):
     """A job for samples of certain sizes, strides and crops, at any addresses."""
 
     # Sizes, strides, alignment and threads; None: crops or flips differ from call to call.
     key: tuple[Any, ...] | None
     job: Job
-    call: Array  # the call block (resize_params.py) without addresses
+    # The block of areas and the call block (resize_params.py), with the bytes from each sample to
+    # its crop in place of addresses.
+    words: Array
     shape: tuple[int, ...]  # of the table of samples at the end of the call block
-    offsets: Array  # (samples,) int64, bytes from each sample to its crop
     starts: Array | None  # addresses of copied samples; None: samples are not copied
     keep: tuple[Any, ...]  # objects whose memory the call block refers to
 
     @property
     def nbytes(self) -> int:
         """The size of the memory that the run keeps."""
-        return self.call.nbytes + sum(x.nbytes for x in self.keep if isinstance(x, np.ndarray))
+        return self.words.nbytes + sum(x.nbytes for x in self.keep if isinstance(x, np.ndarray))
 
     def __call__(self, sources: SampleBatch, dst: int) -> None:
         """Resample and convert a batch into the memory at `dst`."""
         starts = self.starts
         if starts is None and sources.addresses is not None:
             starts = sources.addresses.starts
-        call = self.call.copy()
-        areas, call[0] = empty_with_address((int(call[1] * call[2]),), np.dtype(np.uint8))
-        call[-prod(self.shape) :].reshape(self.shape)[:, 0] = starts + self.offsets
-        self.job.run(data_pointer(call), dst)
+        words = self.words.copy()
+        address = data_pointer(words)
+        areas, words[0] = empty_with_address((int(words[1] * words[2]),), np.dtype(np.uint8))
+        head = len(words) - prod(self.shape) - t.CALL
+        words[head + t.C_AREAS] = address
+        words[head + t.CALL :].reshape(self.shape)[:, 0] += starts
+        self.job.run(address + 8 * head, dst)
         del areas  # kept alive until the job has run
 
 
@@ -126,7 +141,7 @@ class ResizeProgram:
         count: int,
         window: tuple[int, ...],
         source: DType,
-        out: Array | None,
+        out: Array | Part | None,
     ) -> None:
         self._options = options
         self._resize = resize
@@ -138,27 +153,37 @@ class ResizeProgram:
         checked = make_batch_layout(options, axes, count, window, source, out, supports_float16)
         to_target = options_of_floats(options.convert, checked.plan.target.dtype)
         floats = replace(options, convert=to_target)
-        summed = choose_summed_dtype(source)
-        self.layout = make_batch_layout(floats, axes, count, window, summed, out, supports_float16)
+        self._summed = choose_summed_dtype(source)
+        batch = axes, count, window, self._summed, out, supports_float16
+        self.layout = make_batch_layout(floats, *batch)
         self._is_empty = 0 in self.layout.shape
         self._gathered_bytes = t.gathered_bytes(source.itemsize)
         self._index_axes(window)
         self._orders: dict[str, _AxisOrder] = {}
-        self._launches: dict[Any, BlockLaunch] = {}  # by axis order, channels and alignment
+        # By axis order, channels and alignment.
+        self._launches: dict[Any, _BlockedLaunch] = {}
         self.last_run: Cache[_Run] = Cache()
         with fork.init_lock:
             _programs.add(self)
 
     def _index_axes(self, window: tuple[int, ...]) -> None:
-        """Set the sizes of windows by letter, and the letters and columns of resized axes."""
+        """Set the sizes of windows by letter, and the letters and columns of resized axes.
+
+        A folded axis along which samples are resized has one letter, its first one.
+        """
         convert = self.layout.options
         move = convert.pattern.resolve(window, convert.sizes)
         sizes = dict(zip(move.axes, move.sizes, strict=True))
-        self._groups = move.source.groups
+        resized = {*self._axes.cropped.values(), *self._axes.packed_axes}
+        groups = enumerate(move.source.groups)
+        self._folds = {group[0]: group for axis, group in groups if axis in self._axes.packed_axes}
+        self._groups = tuple(
+            group[:1] if group == self._folds.get(group[0]) else group
+            for group in move.source.groups
+        )
         # The move omits axes named `1`.
         self._sizes = {letter: sizes.get(letter, 1) for letter in "".join(self._groups)}
-        named = zip(self._groups, self._axes.cropped_names, strict=True)
-        self._resized = "".join(group for group, name in named if name is not None)
+        self._resized = "".join(x for axis, x in enumerate(self._groups) if axis in resized)
         self._channel = "".join(x for x in self._sizes if move.source.name(x) == CHANNEL)
         formula = convert.formula
         constants_axis = formula.axis if formula is not None and formula.per_channel else CHANNEL
@@ -193,27 +218,25 @@ class ResizeProgram:
             return []
         sources = with_addresses(sources)
         samples = self._place_samples(sources, crops)
-        return [] if self._is_empty else [self._find_launch(samples, LINE).plan]
+        return [] if self._is_empty else [self._find_launch(samples, LINE).launch.plan]
 
     # -- samples ---------------------------------------------------------------------------
 
-    def _place_samples(self, sources: SampleBatch, args: CropArgs) -> _Samples:
+    def _place_samples(self, sources: SampleBatch, args: CropArgs) -> PlacedSamples:
         """Return the checked samples, or copies of their crops, with placements."""
         if sources.addresses is None:
             raise RuntimeError("samples without addresses")
         starts, lengths, strides = sources.addresses
-        if len(lengths) != self._count:
-            shape = (self._count, len(self._groups))
+        if len(lengths) != len(starts):
+            shape = (len(starts), len(self._groups))
             lengths, strides = (np.broadcast_to(rows, shape) for rows in (lengths, strides))
-        options = self._options
-        self._axes.check(lengths, self.layout.window)
-        placements = place(options, self._axes, self.layout.window, lengths, args).along(
+        placements = self._place(lengths, args).along(
             self._columns, tuple(self._sizes.values()), self._resized_columns
         )
         strides = strides[:, self._columns] * self._steps
         sizes = placements.lengths
         channels = self._sizes.get(self._channel, 1)
-        selects = options.channels is not None
+        selects = self._options.channels is not None
         if selects:
             column = self._letters.index(self._channel)
             sizes = sizes.copy()
@@ -222,8 +245,15 @@ class ResizeProgram:
         order = self._find_order(strides[0], sizes[0])
         channel = [*map(self._letters.index, self._channel)]
         flips_fill = np.logical_or.reduce(placements.flips[:, channel], 1)
-        samples = _Samples(order, channels, selects, starts, sizes, strides, placements, flips_fill)
+        samples = PlacedSamples(
+            order, channels, selects, starts, sizes, strides, placements, flips_fill
+        )
         return self._copy_crops(samples) if self._must_copy(samples) else samples
+
+    def _place(self, lengths: Array, args: CropArgs) -> Placements:
+        """Return the placements of samples of checked sizes."""
+        self._axes.check(lengths, self.layout.window)
+        return place(self._options, self._axes, self.layout.window, lengths, args)
 
     def _find_order(self, strides: Array, lengths: Array) -> str:
         """Return the axes in the order of memory; axes of size 1 keep their positions."""
@@ -246,7 +276,7 @@ class ResizeProgram:
             self._orders[order] = analyzed
         return analyzed
 
-    def _must_copy(self, samples: _Samples) -> bool:
+    def _must_copy(self, samples: PlacedSamples) -> bool:
         """Return True if the kernels cannot read the samples in their own memory."""
         if self._is_empty:
             return False
@@ -267,9 +297,9 @@ class ResizeProgram:
         is_inner = axis in order.inner
         return bool(not is_inner or (samples.lengths[:, axis] != samples.channels).any())
 
-    def _copy_crops(self, samples: _Samples) -> _Samples:
+    def _copy_crops(self, samples: PlacedSamples) -> PlacedSamples:
         """Return samples that are copies of the crops, with the selected channels only."""
-        copies = tuple(self._copy_crop(samples, number) for number in range(self._count))
+        copies = tuple(self._copy_crop(samples, number) for number in range(len(samples.starts)))
         placements = samples.placements
         is_resized = np.array([x in self._resized for x in self._letters])
         lengths = np.array([copy.shape for copy in copies], np.int64)
@@ -289,7 +319,7 @@ class ResizeProgram:
             copies=copies,
         )
 
-    def _copy_crop(self, samples: _Samples, number: int) -> Array:
+    def _copy_crop(self, samples: PlacedSamples, number: int) -> Array:
         """Return a copy of a crop, filled outside of the sample, flipped along axes not resized."""
         channels = self._options.channels
         placements = samples.placements
@@ -324,29 +354,55 @@ class ResizeProgram:
 
     # -- execution -------------------------------------------------------------------------
 
-    def _find_launch(self, samples: _Samples, alignment: int) -> BlockLaunch:
+    def _find_launch(self, samples: PlacedSamples, alignment: int) -> _BlockedLaunch:
         """Return the cached launch for samples of an axis order and outputs of an alignment."""
         channels = self._options.channels if samples.selects else None
         key = samples.order, samples.channels, channels, alignment
-        launch = self._launches.get(key)
-        if launch is None:
-            fill = self._fill() if self._options.may_fill else np.zeros(1, self._source)
-            with fork.init_lock:
-                from ..kernels.cpu.resize_launch import prepare_blocks
+        found = self._launches.get(key)
+        if found is None:
+            region = self.layout.sample_region
+            targets = "".join(self.layout.options.pattern.target.groups)
+            steps = dict(zip(targets, region.strides, strict=True))
+            roles = self._analyze_order(samples.order).roles
+            blocks = divide_window(roles, {}, self._sizes, steps, t.VECTOR, False)
+            nbytes = prod(self.layout.shape) * self.layout.dtype.itemsize
+            launch = self._prepare_launch(samples, blocks, steps, alignment, is_streamed(nbytes))
+            columns = self._find_slots(launch)
+            found = _BlockedLaunch(launch, blocks, data_pointer(blocks.places), columns)
+            self._launches[key] = found
+        return found
 
-                launch = prepare_blocks(
-                    self.layout,
-                    self._sizes,
-                    self._analyze_order(samples.order).roles,
-                    channels,
-                    samples.channels,
-                    fill.astype(choose_summed_dtype(self._source)),
-                    kernel_dtype_name(self._source),
-                    alignment,
-                    supports_float16,
-                )
-            self._launches[key] = launch
-        return launch
+    def _find_slots(self, launch: BlockLaunch) -> list[int | None]:
+        """Return the column in Placements of each axis with tap tables; None: one position."""
+        return [self._letters.index(x) if x else None for x in launch.slots]
+
+    def _prepare_launch(
+        self,
+        samples: PlacedSamples,
+        blocks: Blocks,
+        steps: Mapping[str, int],
+        alignment: int,
+        stream: bool,
+    ) -> BlockLaunch:
+        """Return the launch of blocks; see `prepare_blocks`."""
+        fill = self._fill() if self._options.may_fill else np.zeros(1, self._source)
+        with fork.init_lock:
+            from ..kernels.cpu.resize_launch import prepare_blocks
+
+            return prepare_blocks(
+                self.layout,
+                self._sizes,
+                self._analyze_order(samples.order).roles,
+                blocks,
+                steps,
+                self._options.channels if samples.selects else None,
+                samples.channels,
+                fill.astype(self._summed),
+                kernel_dtype_name(self._source),
+                alignment,
+                stream,
+                supports_float16,
+            )
 
     def _prepare_run(self, sources: SampleBatch, crops: CropArgs, dst: int) -> _Run | None:
         """Return the run of a batch, or None for one without elements.
@@ -376,59 +432,77 @@ class ResizeProgram:
         x = crops
         return () if x.offset is x.flip is x.crop is x.placements is None else None
 
-    def _make_run(self, launch: BlockLaunch, samples: _Samples, key: Any, threads: int) -> _Run:
-        columns = [self._letters.index(x) if x else None for x in launch.slots]
-        memory, addresses, longest = self._make_tap_tables(columns, samples)
-        *outer_taps, row_taps, column_taps = longest
-        sizes = samples.placements.sizes
-        crops = np.ones(1, np.int64) if columns[-1] is None else sizes[:, columns[-1]]
-        crop = int(np.maximum.reduce(crops))
-        limit = l2_cache_bytes() // COLUMN_SHARE // launch.line
-        least = column_taps * launch.inner + t.VECTOR
-        elements = max(least, min(crop * launch.inner, limit))
-        area_bytes = elements * launch.line + launch.area_bytes
-        area_bytes += t.TAP * prod(outer_taps) + launch.line // t.VECTOR * row_taps
-        area_bytes += row_taps * self._gathered_bytes
-        nbytes = int(np.add.reduce(np.multiply.reduce(sizes, 1))) * self._source.itemsize
-        nbytes += prod(self.layout.shape) * self.layout.dtype.itemsize
-        units = launch.units * self._count
+    def _make_run(
+        self, found: _BlockedLaunch, samples: PlacedSamples, key: Any, threads: int
+    ) -> _Run:
+        """Return the run of a batch."""
+        launch, blocks, places, columns = found
+        placements = samples.placements
+        taps = self._make_tap_tables(columns, samples)
+        units = launch.repeats * len(blocks.places) * self._count
         threads = min(threads, units)
-        head = [0, -(-area_bytes // LINE) * LINE, threads, *[0] * threads, elements]
-        call = np.zeros(len(head) + self._count * (t.SAMPLE + 2 * len(columns)), np.int64)
-        call[: len(head)] = head
-        table = call[len(head) :].reshape(self._count, -1)
+        table, room, areas = self._fill_samples(launch, samples, columns, taps, threads)
+        words = np.zeros(len(areas) + t.CALL + table.size, np.int64)
+        words[: len(areas)] = areas
+        head = 0, room, units // self._count, len(blocks.places), places, *taps.counts[-2:, 0]
+        words[len(areas) : len(areas) + t.CALL] = head
+        words[len(areas) + t.CALL :] = table.ravel()
+        nbytes = int(np.add.reduce(np.multiply.reduce(placements.sizes, 1))) * self._source.itemsize
+        nbytes += prod(self.layout.shape) * self.layout.dtype.itemsize
+        grain = max(1, units // (MIN_CHUNKS * threads))
+        kernel = launch.kernel
+        if launch.can_halve:
+            kernel = launch.find_kernel(count_halving_taps(self._resize, placements, columns))
+        return _Run(
+            key,
+            Job(kernel, launch.params, units, grain, nbytes * RESAMPLING_COST, threads),
+            words,
+            table.shape,
+            samples.starts if samples.copies else None,
+            (launch, blocks, taps.memory, *samples.copies),
+        )
+
+    def _fill_samples(
+        self,
+        launch: BlockLaunch,
+        samples: PlacedSamples,
+        columns: list[int | None],
+        taps: TapTables,
+        threads: int,
+    ) -> tuple[Array, int, list[int]]:
+        """Return the rows of samples of a call block, C_ROOM, and the words of a block of areas.
+
+        In place of the address of a sample is the offset of its crop, and in place of the address
+        of the first area is 0.
+        """
+        *outer_taps, row_taps, column_taps = taps.longest
+        placements, last = samples.placements, columns[-1]
+        crops = taps.counts[-1] if last is None else placements.sizes[:, last]
+        table = np.zeros((len(samples.lengths), t.SAMPLE + 2 * len(columns)), np.int64)
+        table[:, 0] = np.add.reduce(placements.begins * samples.strides, 1)
         table[:, 1] = samples.flips_fill * launch.flipped_fill
         table[:, t.CROPPED] = crops
         if column_taps * launch.inner * self._source.itemsize <= LANE:
-            most = column_taps * launch.columns
+            most = column_taps * taps.counts[-1]
             table[:, t.GATHERED] = (crops >= GATHER_RATIO * most) * column_taps
         for slot, column in enumerate(columns):
-            table[:, t.SAMPLE + 2 * slot] = addresses[slot]
+            table[:, t.SAMPLE + 2 * slot] = taps.addresses[slot]
             if column is not None:
                 table[:, t.SAMPLE + 2 * slot + 1] = samples.strides[:, column]
         # A column of size 1 may have any stride.
         table[:, -1] = launch.inner * self._source.itemsize
-        grain = max(1, units // (MIN_CHUNKS * threads))
-        kernel = launch.kernel
-        if launch.can_halve:
-            taps = count_halving_taps(self._resize, samples.placements, columns)
-            kernel = launch.find_kernel(taps)
-        return _Run(
-            key,
-            Job(kernel, launch.params, units, grain, nbytes * RESAMPLING_COST, threads),
-            call,
-            table.shape,
-            np.add.reduce(samples.placements.begins * samples.strides, 1),
-            samples.starts if samples.copies else None,
-            (launch, memory, *samples.copies),
-        )
+        limit = l2_cache_bytes() // COLUMN_SHARE // launch.line
+        least = column_taps * launch.inner + t.VECTOR
+        room = max(least, min(int(np.maximum.reduce(crops)) * launch.inner, limit))
+        area_bytes = room * launch.line + launch.area_bytes
+        area_bytes += t.TAP * prod(outer_taps) + launch.line // t.VECTOR * row_taps
+        area_bytes += row_taps * self._gathered_bytes
+        return table, room, [0, -(-area_bytes // LINE) * LINE, threads, *[0] * threads]
 
-    def _make_tap_tables(
-        self, columns: list[int | None], samples: _Samples
-    ) -> tuple[Array, list[Array], list[int]]:
+    def _make_tap_tables(self, columns: list[int | None], samples: PlacedSamples) -> TapTables:
         """Return the tap tables of a batch; see `make_tap_tables`."""
-        summed, threads = choose_summed_dtype(self._source), self._options.convert.threads
-        return make_tap_tables(self._resize, samples.placements, columns, summed, threads)
+        threads = self._options.convert.threads
+        return make_tap_tables(self._resize, samples.placements, columns, self._summed, threads)
 
 
 _programs: WeakSet[ResizeProgram] = WeakSet()

@@ -209,6 +209,13 @@ def _prepare_window(
     return _PreparedWindow(plan, launch.spec, launch.units, launch_offsets, params)
 
 
+def is_streamed(nbytes: int) -> bool:
+    """Return True if a batch of this size is written past the caches."""
+    with fork.init_lock:
+        from ..kernels.cpu.launch import STREAM_BYTES
+    return nbytes >= STREAM_BYTES
+
+
 class SampleAddresses(NamedTuple):
     """The addresses of samples, and their sizes and strides: one row per sample, or one for all."""
 

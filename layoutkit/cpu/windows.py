@@ -18,10 +18,9 @@ from ..memory import Array
 from ..options import CollateOptions, parse_collate_options
 from ..planning.batch.arguments import CropArgs
 from ..planning.batch.placement import Placements
-from ..planning.batch.weights import choose_summed_dtype
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import count_parts, make_transposed_tap_tables
+from ..taps import TapTables, count_parts, make_transposed_tap_tables
 from .collate import BatchProgram, make_batch_program
 from .resize import ResizeProgram
 from .window_table import SampleBatch, describe_arrays, describe_parts
@@ -80,10 +79,10 @@ class GradientProgram(ResizeProgram):
     def _place_samples(self, sources: SampleBatch, args: Any) -> Any:
         return super()._place_samples(sources, CropArgs())._replace(windows=args)
 
-    def _make_tap_tables(self, columns: list[int | None], samples: Any) -> Any:
+    def _make_tap_tables(self, columns: list[int | None], samples: Any) -> TapTables:
         resize, placements, parts = samples.windows
-        summed, threads = choose_summed_dtype(self._source), self._options.convert.threads
-        return make_transposed_tap_tables(resize, placements, columns, summed, parts, threads)
+        threads = self._options.convert.threads
+        return make_transposed_tap_tables(resize, placements, columns, self._summed, parts, threads)
 
 
 def compute_sample_gradients(

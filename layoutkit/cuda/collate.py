@@ -556,7 +556,7 @@ def _make_tap_rows(reads: _Reads, summed: DType) -> Iterator[tuple[int, Array]]:
         if reads.resize is None:
             raise RuntimeError("samples are not resized")
         count = reads.placements.window[axis]
-        memory, (addresses,), _ = make_tap_tables(reads.resize, reads.placements, [axis], summed)
+        memory, (addresses,), *_ = make_tap_tables(reads.resize, reads.placements, [axis], summed)
         tables = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
         heads, weights = np.split(tables, [8 * POSITION * count], 1)
         weights = weights.view(summed).reshape(len(tables), count, -1)

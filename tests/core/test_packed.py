@@ -284,6 +284,101 @@ def test_parts_of_images_are_resized():
     _assert_packs(packed, [_split_patches(x, 7, 7) for x in stack], [[2, 3], [2, 3]])
 
 
+@pytest.mark.parametrize(
+    ("pattern", "sizes"),
+    [
+        ("(hp)(wq)c->(bhw)(cpq)", {"p": 14, "q": 14}),
+        ("(hp)(wq)c->(bhw)(cpq)", {"p": 3, "q": 2}),
+        ("(hp)(wq)c->(bwh)(pqc)", {"p": 33, "q": 300}),
+        ("(hmp)(wnq)c->(bhwmn)(cpq)", {"m": 4, "n": 3, "p": 5, "q": 7}),
+        ("(hmp)wc->(bhm)w(cp)", {"m": 5, "p": 2, "w": 300}),
+        ("hwc->(bhw)c", {}),
+        ("hwc->(bwh)c", {}),
+        ("hwc->(bh)cw", {"w": 300}),
+    ],
+)
+@pytest.mark.parametrize("memory", ["hwc", "chw"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_windows_are_packed_in_blocks(pattern, sizes, memory, threads):
+    """Windows that have several blocks along both axes; the last blocks overlap others."""
+    images = _make_images([(60, 70, 3), (90, 50, 3), (31, 400, 3)])
+    if memory == "chw":
+        images = [x.transpose(2, 0, 1).copy().transpose(1, 2, 0) for x in images]
+    rows = math.prod(sizes.get(x, 1) for x in "mp")
+    columns = math.prod(sizes.get(x, 1) for x in "nq")
+    windows = [(rows * (1 + 40 // rows), columns * (1 + 600 // columns)), (2 * rows, 3 * columns),
+               (rows * (1 + 17 // rows), columns * (1 + 300 // columns))]  # fmt: skip
+    if "w" in sizes:
+        windows = [(height, sizes["w"]) for height, _ in windows]
+    chosen = [pair[:1] if "w" in sizes else pair for pair in windows]
+    options = {"resize": "bicubic", "dtype": "float32", "scale": 1 / 255, "mean": (0.1, 0.2, 0.3)}
+    packed = collate(images, pattern, size=chosen, threads=threads, **sizes, **options)
+    left, right = pattern.split("->")
+    parts = []
+    for image, (height, width) in zip(images, windows, strict=True):
+        stack = collate([image], "hwc->bhwc", h=height, w=width, **options)
+        parts.append(convert(stack, f"b{left}->{right}", **sizes))
+    np.testing.assert_array_equal(packed.data, np.concatenate(parts))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_volumes_are_resized(order):
+    volumes = [np.asarray(x, order=order) for x in _make_images([(5, 9, 12), (8, 7, 6)], "f4")]
+    sizes = [(4, 6, 9), (6, 3, 12)]
+    packed = collate(
+        volumes, "(dp)(hq)(wr)->(bdhw)(pqr)", p=2, q=3, r=3, size=sizes, resize="bilinear"
+    )
+    parts = []
+    for x, (d, h, w) in zip(volumes, sizes, strict=True):
+        stack = collate([x], "dhw->bdhw", d=d, h=h, w=w, resize="bilinear")
+        parts.append(convert(stack, "b(dp)(hq)(wr)->(bdhw)(pqr)", p=2, q=3, r=3))
+    _assert_packs(packed, parts, [(2, 2, 3), (3, 1, 4)])
+
+
+def test_resized_axes_beside_axes_of_one_size():
+    """Videos of any length, each image of which is resized to one size."""
+    videos = _make_images([(2, 20, 30, 3), (3, 25, 17, 3)])
+    options = {"h": 8, "w": 10, "resize": "bilinear", "dtype": "float32"}
+    packed = collate(videos, "thwc->(bt)chw", size=[[2], [3]], **options)
+    parts = [collate(list(x), "hwc->bchw", **options) for x in videos]
+    _assert_packs(packed, parts, [[2], [3]])
+
+
+def test_resized_images_in_out_of_any_strides():
+    images = _make_images([(40, 30, 3), (20, 24, 3)])
+    options = {"resize": "bilinear", "size": [(6, 4), (2, 8)], "p": 2, "q": 2, "dtype": "float32"}
+    expected = collate(images, PATCHES, **options)
+    out = np.full((24, 24), -1, np.float32)[::-2, ::-2]
+    packed = collate(images, PATCHES, out=out[:, :12], **options)
+    _assert_packs(packed, expected.split(), [[3, 2], [1, 4]])
+    assert np.shares_memory(packed.data, out)
+    assert (out[10:] == -1).all()
+    with pytest.raises(DtypeError, match="int8"):
+        collate(images, PATCHES, out=np.zeros((10, 12), np.int8), **options)
+
+
+def test_resized_images_are_of_any_byte_order_and_may_be_empty():
+    images = _make_images([(7, 9, 3), (8, 5, 3)], "int16")
+    options = {"resize": "area", "size": [(4, 2), (2, 2)], "p": 2, "q": 2}
+    swapped = collate([x.astype(">i2") for x in images], PATCHES, **options)
+    np.testing.assert_array_equal(swapped.data, collate(images, PATCHES, **options).data)
+    empty = collate([x[..., :0] for x in images], PATCHES, **options)
+    assert empty.data.shape == (3, 0)
+
+
+def test_crops_outside_of_resized_images():
+    images = _make_images([(10, 12, 3), (20, 9, 3)])
+    options = {"resize": "bilinear", "size": (4, 6), "p": 2, "q": 3, "crop": {"h": 8, "w": 8}}
+    with pytest.raises(ShapeError, match="sample 1 has size 9 along w, but its crop of 8 goes"):
+        collate(images, PATCHES, offset={"w": 3}, **options)
+    filled = collate(images, PATCHES, offset={"w": 3}, fill=5, **options)
+    stack = collate(
+        images, "hwc->bhwc", h=4, w=6, resize="bilinear", fill=5, crop=options["crop"],
+        offset={"w": 3},
+    )  # fmt: skip
+    _assert_packs(filled, [_split_patches(x, 2, 3) for x in stack], [[2, 2], [2, 2]])
+
+
 def _choose_size(height, width, factor, min_pixels, max_pixels):
     """Return the size that Qwen2-VL's processor chooses: `smart_resize` of transformers."""
     rows, columns = (round(side / factor) * factor for side in (height, width))

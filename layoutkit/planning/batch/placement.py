@@ -205,7 +205,7 @@ class Placements:
     """
 
     axes: tuple[str, ...]  # their names; "" for an axis without a name of its own
-    window: tuple[int, ...]  # its size along each axis
+    window: tuple[int, ...]  # its size along each axis; (): each is the whole scaled crop
     resized: tuple[int, ...]  # the columns of the axes along which crops are scaled
     lengths: Array  # (samples, axes) int64: the sizes of the samples
     begins: Array  # (samples, axes) int64; a crop may begin outside of its sample
@@ -263,22 +263,23 @@ class Placements:
     ) -> Placements:
         """Return the placements along the parts of folded axes.
 
-        Parts whose sizes differ from the size of their axis are neither cropped nor flipped.
+        The parts of an axis that has several are neither cropped nor flipped.
 
         columns    the index of the axis that each part belongs to
         window     the size of the window along each part
         resized    the parts along which crops are scaled
         """
-        if window == self.window and len(columns) == len(window):  # nothing is folded
+        if len(columns) == len(self.axes):  # nothing is folded
             return self
         lengths, begins, sizes, scaled, firsts, flips = (
             field[:, columns] for field in self._fields
         )
         for part, column in enumerate(columns):
-            if window[part] != self.window[column]:
+            if columns.count(column) > 1:
                 for field in (lengths, sizes, scaled):
                     field[:, part] = window[part]
         axes = tuple([self.axes[column] for column in columns])
+        window = window if self.window else ()
         return Placements(axes, window, resized, lengths, begins, sizes, scaled, firsts, flips)
 
     def append_whole_axis(self, name: str, size: int) -> Placements:
@@ -574,11 +575,47 @@ def _compute_resized(
     return Fields(lengths, begins, sizes, scaled, firsts)
 
 
+def place_resized_windows(
+    options: CollateOptions,
+    resize: ResizeOptions,
+    axes: SampleAxes,
+    windows: Array,
+    lengths: Array,
+    args: Mapping[str, PerSampleArgs],
+) -> Placements:
+    """Return the placements of samples that are resized to windows of sizes of their own.
+
+    windows, lengths    (samples, axes) int64, the sizes of windows and of samples
+    args                the arguments `offset`, `flip` and `crop`, by index of the axis
+    """
+    named = sorted((axes.resized | axes.resizable).items(), key=lambda pair: pair[1])
+    names, columns = (list(part) for part in zip(*named, strict=True))
+    crops, offsets = (
+        {columns.index(axis): values for axis, values in args[name].items()}
+        for name in ("crop", "offset")
+    )
+    placed = place_samples(
+        resize,
+        tuple(names),
+        lengths[:, columns],
+        windows[:, columns],
+        crops,
+        offsets,
+        options.may_fill,
+        options.center,
+    )
+    begins, sizes = np.zeros(lengths.shape, np.int64), windows.copy()
+    begins[:, columns], sizes[:, columns] = placed.begins, placed.sizes
+    flips = _make_flags_by_axis(args["flip"], lengths.shape)
+    rows = lengths, begins, sizes, windows, np.zeros_like(begins), flips
+    return Placements(axes.names, (), tuple(columns), *rows)
+
+
 def place_samples(
     resize: ResizeOptions,
     names: tuple[str, ...],
     lengths: Array,
-    window: tuple[int, ...],
+    window: tuple[int, ...] | Array,
     crops: Mapping[int, Array],
     offsets: Mapping[int, Array],
     may_fill: bool,
@@ -588,7 +625,8 @@ def place_samples(
 
     Parameters
     ----------
-    names, window : the name of each of these axes, and the size of the window along it
+    names, window : the name of each of these axes, and the size of the window along it, for all
+        samples, or for each one (samples, axes) if they are stretched
     lengths : (samples, axes) int64, the sizes of the samples
     crops, offsets : the sizes and first positions of crops, by index of the axis: one number, or
         one per sample. Along an axis that is omitted, the crop is the whole sample, or is centered
@@ -625,10 +663,11 @@ def place_samples(
         scale = (target / extents).min(1, keepdims=True)
         scaled = limit_size(round_half_even(extents * scale), target).astype(np.int64)
         firsts = centered_start(scaled - target, center)
-        _set_pad_before(firsts, resize.pad_before, names, scaled, window)
-    resized = tuple(range(len(window)))
+        _set_pad_before(firsts, resize.pad_before, names, scaled, target)
+    common = window if isinstance(window, tuple) else ()
+    resized = tuple(range(len(names)))
     flips = np.zeros(lengths.shape, bool)
-    return Placements(names, window, resized, lengths, begins, extents, scaled, firsts, flips)
+    return Placements(names, common, resized, lengths, begins, extents, scaled, firsts, flips)
 
 
 def _scale_short_side(
@@ -657,7 +696,7 @@ def _set_pad_before(
     pad_before: Iterable[tuple[str, int]],
     names: tuple[str, ...],
     scaled: Array,
-    window: tuple[int, ...],
+    window: Array,
 ) -> None:
     """Set the first position of windows along the axes that `pad_before` names."""
     for name, before in pad_before:
