@@ -32,12 +32,20 @@ class FieldCollators(UncachedState):
             return
         sizes = self._find_window_sizes(self.leader)
         crops = self.collators[self.leader].windows.crops
-        placed = {*sizes, *(axis for axis, _ in (*crops.offset, *crops.flip))}
+        longest = self.collators[self.leader].windows.longest
+        placed = {*sizes, *longest, *(axis for axis, _ in (*crops.offset, *crops.flip))}
         for name, collator in self.collators.items():
             if collator.windows.packed and placed & self._find_axes(name):
                 raise ArgumentError(
                     f"field {name} packs samples, whose windows differ in size, and cannot follow "
                     f"field {self.leader}; give the sizes of all its axes, or rename its axes"
+                )
+            folded = sorted(placed & (self._find_axes(name) - self._find_single_axes(name)))
+            if folded and name != self.leader:
+                raise ArgumentError(
+                    f"field {name} folds {folded[0]} on the left, but follows field {self.leader}, "
+                    f"which places samples along {folded[0]}; reshape the samples of {name}, so "
+                    f"that {folded[0]} is an axis of its own, or rename it"
                 )
             own = self._find_window_sizes(name)
             for axis in sorted(sizes.keys() & own.keys()):
@@ -117,10 +125,14 @@ class FieldCollators(UncachedState):
 
     def _find_window_sizes(self, name: str) -> dict[str, int]:
         """Return the sizes of the windows of a field, along axes that are not folded."""
-        windows = self.collators[name].windows
-        groups = windows.convert.pattern.source.named
-        own_axes = {group[0] for group in groups if len(group) == 1}
-        return {axis: size for axis, size in windows.convert.sizes.items() if axis in own_axes}
+        sizes = self.collators[name].windows.convert.sizes
+        own_axes = self._find_single_axes(name)
+        return {axis: size for axis, size in sizes.items() if axis in own_axes}
+
+    def _find_single_axes(self, name: str) -> set[str]:
+        """Return the names of the axes of a sample of a field that are not folded."""
+        groups = self.collators[name].windows.convert.pattern.source.named
+        return {group[0] for group in groups if len(group) == 1}
 
     def _find_axes(self, name: str) -> set[str]:
         """Return the names of the axes of a sample of a field."""

@@ -100,3 +100,18 @@ def test_a_packed_field_neither_follows_nor_leads():
     for one in (mask, Collator("hw->bhw", flip="random")):
         with pytest.raises(ArgumentError, match=r"field patches packs .* cannot follow field mask"):
             _open_fields(patches=PATCHES, mask=one)
+
+
+@pytest.mark.parametrize(
+    "leader",
+    [
+        Collator("hwc->bchw", h=14, w=14),
+        Collator("hwc->bchw", flip={"h": "random"}),
+        Collator("hwc->bchw", h="longest", w=14),
+    ],
+)
+def test_a_field_does_not_fold_an_axis_of_the_leader(leader):
+    mask = Collator("(hp)w->bhpw", p=2)
+    with pytest.raises(ArgumentError, match=r"field mask folds h .* follows field patches"):
+        _open_fields(mask=mask, patches=leader)
+    _open_fields(mask=Collator("(kp)v->bkpv", p=2), patches=leader).close()
