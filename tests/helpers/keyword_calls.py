@@ -30,7 +30,7 @@ from layoutkit.data import recordio
 from layoutkit.threads.pool import Job
 
 from .loopback import Site, serving
-from .photographs import encoded
+from .photographs import encoded, make_profiles
 from .record_files import image, tar, write_rec
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 9, 11, 3), dtype=np.uint8)
@@ -1084,8 +1084,10 @@ table(
     short_side=case(16),
     center=case("floor", how="pad"),
 )
-TRANSPARENT = encoded(np.concatenate([LARGE, LARGE[..., :1]], 2))  # a PNG
-MODES = {"mode": case("gray"), "background": case(255)}
+TRANSPARENT = encoded(
+    np.concatenate([LARGE, LARGE[..., :1]], 2), icc_profile=make_profiles()[1]
+)  # a PNG
+MODES = {"mode": case("gray"), "background": case(255), "to_srgb": case(True)}
 FRAMES = case("all")
 table("images.read", lambda **k: images.read(TRANSPARENT, **k), **MODES, frames=FRAMES)
 table("images.Decoder", lambda **k: images.Decoder((8, 8), **k)(TRANSPARENT), **FITTED, **MODES)

@@ -42,3 +42,12 @@ def blocks(pixels, height, width):
     rows, columns = pixels.shape[0] // height, pixels.shape[1] // width
     cut = pixels.reshape(height, rows, width, columns, *pixels.shape[2:])
     return cut.mean(axis=(1, 3))
+
+
+def make_profiles():
+    """Return two ICC profiles: sRGB, and another whose red and blue are exchanged."""
+    from PIL import ImageCms
+
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    parts = srgb.replace(b"rXYZ", b"tmp1", 1).replace(b"bXYZ", b"rXYZ", 1)
+    return srgb, parts.replace(b"tmp1", b"bXYZ", 1)

@@ -11,13 +11,9 @@ from PIL import ImageCms
 
 from layoutkit import ArgumentError, DataError
 from layoutkit.images import Decoder, Reader, read
-from tests.helpers.photographs import encoded, noise
+from tests.helpers.photographs import encoded, make_profiles, noise
 
-# A profile of RGB whose colors differ from sRGB: its bytes for red and blue are exchanged.
-_SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-_EXCHANGED = (
-    _SRGB.replace(b"rXYZ", b"tmp1", 1).replace(b"bXYZ", b"rXYZ", 1).replace(b"tmp1", b"bXYZ", 1)
-)
+_SRGB, _EXCHANGED = make_profiles()
 COLORS = noise(0, 12, 10, 3)
 
 
