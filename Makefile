@@ -18,8 +18,11 @@
 #                       seconds; COMPARE="--only REGEX --json FILE"
 #   make test-lowest    the test suite with the lowest versions of the dependencies that
 #                       pyproject.toml allows, in its own environment; PYTHON=python3.11
+#   make test-arm       the tests of kernels on AArch64, in an emulator, on an x86-64 with Debian;
+#                       the first run downloads 180 MB
 #   make wheel          an sdist and a wheel in dist/. The wheel contains compiled kernels for this
-#                       kind of machine, which takes minutes; OBJECTS=none omits them
+#                       kind of machine, which takes minutes; OBJECTS=none omits them, and
+#                       MACHINE=aarch64 on an x86-64 with Linux compiles for AArch64
 #   make docs           the site of docs/ with a reference of every public function, in site/; fails
 #                       for a broken link
 #
@@ -60,9 +63,10 @@ SECONDS ?= 60
 TESTS  ?=
 EXTRA  ?=
 OBJECTS ?= all
+MACHINE ?=
 STEPS  ?= 1 2 3 4 5 6 7 8
 
-.PHONY: demo docs test test-all test-lowest compare fuzz lint wheel clean first-contact test-gpu bench-gpu \
+.PHONY: demo docs test test-all test-arm test-lowest compare fuzz lint wheel clean first-contact test-gpu bench-gpu \
   sanitize-gpu memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
 
 demo: $(VENV)/.demo
@@ -78,6 +82,9 @@ test: $(VENV)/.$(or $(EXTRA),testing)
 test-all: $(VENV)/.$(or $(EXTRA),test)
 	@echo "running all tests: about 35 minutes on 2 cores, less once the kernels are cached ..."
 	$(BIN)/python $(PYTEST) --all
+
+test-arm: $(VENV)/.testing
+	$(BIN)/python tests/arm/emulator.py $(TESTS)
 
 test-lowest: $(LOWEST)/.testing
 	$(LOWEST)/bin/python $(PYTEST)
@@ -120,7 +127,7 @@ docs: $(VENV)/.docs
 
 # `build` makes the wheel from the sdist, in an isolated environment.
 wheel: $(VENV)/.wheel
-	LAYOUTKIT_OBJECTS="$(OBJECTS)" $(BIN)/python -m build --outdir dist .
+	LAYOUTKIT_OBJECTS="$(OBJECTS)" LAYOUTKIT_MACHINE="$(MACHINE)" $(BIN)/python -m build --outdir dist .
 	@ls -l dist
 
 bench-gpu: $(BENCH_NEEDS)

@@ -7,6 +7,7 @@ bytes that a test compares with their original values (`Room.twin`).
 
 import ctypes
 import mmap
+import platform
 import sys
 
 import numpy as np
@@ -78,8 +79,10 @@ def _protect(pages, rights):
 
 # ---- stacks ----------------------------------------------------------------------------------
 
-# What docs/promises.md promises to be enough. Since Python 3.14, the interpreter keeps 48 KiB free.
-STACK_BYTES = (128 if sys.version_info >= (3, 14) else 64) << 10
+# What docs/promises.md promises to be enough. Since Python 3.14, the interpreter keeps 48 KiB free,
+# and threads of Linux have no less than 128 KiB on AArch64.
+_NEEDS_MORE = sys.version_info >= (3, 14) or platform.machine() == "aarch64"
+STACK_BYTES = (128 if _NEEDS_MORE else 64) << 10
 BELOW_STACK = 1 << 20  # bytes without access rights; frames of kernels are larger than a page
 
 
