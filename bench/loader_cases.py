@@ -44,7 +44,7 @@ from ..converter import Converter
 from ..data import MNISTProvider, open_index, sampled_batcher
 from ..data.io import crc32c
 from ..data.recordio import RecordWriter
-from ..images.decode import decode_pixels
+from ..images.reading import decode_pixels
 from . import photos
 from .host import Array, Call, limit_pass, streaming_is_faster
 from .rows import MEAN, SCALE, STD

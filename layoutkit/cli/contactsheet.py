@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..images.decode import pillow
+from ..images.reading import pillow
 from ..memory import Array
 
 if TYPE_CHECKING:

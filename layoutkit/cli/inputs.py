@@ -29,7 +29,7 @@ from ..data.io.npy import StoredArray
 from ..data.io.zarr import is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
 from ..images import Decoder, Reader
-from ..images.decode import pillow, upright_size
+from ..images.reading import pillow, upright_size
 from ..images.suffixes import image_suffixes
 from ..layout.pattern import Pattern, parse_pattern
 from ..memory import Array

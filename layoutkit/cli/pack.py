@@ -30,7 +30,7 @@ from ..data.recordio import RecordAppender
 from ..data.sources.recordio import read_image_list
 from ..errors import ArgumentError, DataError
 from ..images import fit, read
-from ..images.decode import pillow
+from ..images.reading import pillow
 from ..memory import Array
 from .inputs import pixel_limit
 from .outputs import check_destination

@@ -13,8 +13,8 @@
 
     Augmenter((3, 224, 224), rand_crop=True)       randomly augmented images as float arrays
 
-decode.py      files and bytes to upright pixels, with Pillow, simplejpeg (JPEGs) or tifffile
-resize.py      arrays of pixels to one size, by the kernels of `collate`, Pillow or OpenCV;
+reading.py     files and bytes to upright pixels, with Pillow, simplejpeg (JPEGs) or tifffile
+fitting.py     arrays of pixels to one size, by the kernels of `collate`, Pillow or OpenCV;
                `Decoder` reads and resizes
 augment/       random augmentation
 suffixes.py    the suffixes of image files
@@ -22,9 +22,26 @@ suffixes.py    the suffixes of image files
 Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on first use.
 """
 
+from typing import Any
+
 from ..yuv import YUVFrames
 from .augment import Augmenter
-from .decode import read
-from .resize import Decoder, Reader, fit, placement
+from .fitting import Decoder, Reader, fit, placement
+from .reading import read
 
 __all__ = ["Augmenter", "Decoder", "Reader", "YUVFrames", "fit", "placement", "read"]
+
+# What functions of other libraries are called here.
+_OTHER_NAMES = {
+    "crop": "collate(images, pattern, h=, w=), with offset= for the corner of each window",
+    "decode": "read(file or bytes), or as a processor of batches Reader() or Decoder(size)",
+    "imdecode": "read(bytes)",
+    "imread": "read(path)",
+    "open": "read(path)",
+    "resize": "fit(image, size, 'stretch'), or collate(images, pattern, h=, w=, resize='bilinear')",
+}
+
+
+def __getattr__(name: str) -> Any:
+    instead = f": use {_OTHER_NAMES[name]}" if name in _OTHER_NAMES else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")

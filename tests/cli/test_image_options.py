@@ -17,7 +17,7 @@ from layoutkit.cli import (
 )
 from layoutkit.cli.parser import FIT_CHOICES
 from layoutkit.images import fit, read
-from layoutkit.images.resize import FIT_MODES
+from layoutkit.images.fitting import FIT_MODES
 from tests.helpers.command_batches import run_batches
 from tests.helpers.photographs import encoded, noise, save
 

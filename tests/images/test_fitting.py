@@ -20,7 +20,7 @@ from layoutkit import (
     collate,
 )
 from layoutkit.images import Decoder, Reader, fit, placement, read
-from layoutkit.images.resize import FIT_MODES, opencv
+from layoutkit.images.fitting import FIT_MODES, opencv
 from tests.helpers.photographs import blocks, encoded, noise
 
 LIBRARIES = [None, "pillow", pytest.param("opencv", marks=pytest.mark.skipif(
@@ -300,7 +300,7 @@ def test_other_dtypes_and_libraries(monkeypatch):
         fit(np.zeros((4, 4)), (8, 8))
     with pytest.raises(ArgumentError, match="'opencv', 'pillow'"):
         fit(np.zeros((4, 4), np.uint8), (8, 8), library="torch")
-    monkeypatch.setattr("layoutkit.images.resize.opencv", lambda: None)
+    monkeypatch.setattr("layoutkit.images.fitting.opencv", lambda: None)
     with pytest.raises(ArgumentError, match="pip install opencv-python-headless"):
         fit(np.zeros((4, 4), np.uint8), (8, 8), library="opencv")
     assert fit(np.zeros((4, 4), np.uint8), (8, 8)).shape == (8, 8)

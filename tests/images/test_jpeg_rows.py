@@ -9,8 +9,8 @@ Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("simplejpeg")
 
 from layoutkit import DataError
-from layoutkit.images import Reader, decode
-from layoutkit.images.decode import decode_jpeg, open_jpeg, read_jpeg_header
+from layoutkit.images import Reader, reading
+from layoutkit.images.reading import decode_jpeg, open_jpeg, read_jpeg_header
 from tests.helpers.photographs import encoded, noise
 
 
@@ -23,14 +23,14 @@ def smooth(height, width, channels=3):
 @pytest.fixture
 def heights(monkeypatch):
     """Return a list of the heights of the JPEGs that simplejpeg decodes."""
-    module, seen = decode.simplejpeg_module(), []
+    module, seen = reading.simplejpeg_module(), []
 
     class Spy:
         def decode_jpeg(self, data, *arguments, **keywords):
             seen.append(read_jpeg_header(data).height)
             return module.decode_jpeg(data, *arguments, **keywords)
 
-    monkeypatch.setattr(decode, "simplejpeg_module", Spy)
+    monkeypatch.setattr(reading, "simplejpeg_module", Spy)
     return seen
 
 

@@ -9,8 +9,8 @@ Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("simplejpeg")
 
 from layoutkit import DataError
-from layoutkit.images import Decoder, Reader, decode, read
-from layoutkit.images.decode import CHANNELS, ReadOptions, decode_pixels
+from layoutkit.images import Decoder, Reader, read, reading
+from layoutkit.images.reading import CHANNELS, ReadOptions, decode_pixels
 from tests.helpers.photographs import encoded, noise
 
 KINDS = [
@@ -33,7 +33,7 @@ def smooth(height, width):
 def slowly(monkeypatch, *arguments, **keywords):
     """Decode an image with Pillow."""
     with monkeypatch.context() as patch:
-        patch.setattr(decode, "simplejpeg_module", lambda: None)
+        patch.setattr(reading, "simplejpeg_module", lambda: None)
         return decode_pixels(*arguments, **keywords)
 
 
@@ -42,11 +42,11 @@ def quick(monkeypatch):
     """Return a function that tells whether simplejpeg decoded the last image."""
     made = []
 
-    def decoded(*arguments, really=decode.decode_jpeg):
+    def decoded(*arguments, really=reading.decode_jpeg):
         made.append(really(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(decode, "decode_jpeg", decoded)
+    monkeypatch.setattr(reading, "decode_jpeg", decoded)
     return lambda: bool(made) and made.pop() is not None
 
 
@@ -153,7 +153,7 @@ def test_damage_that_pillow_forgives(monkeypatch):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_too_many_pixels_are_refused_before_they_are_decoded(kind, monkeypatch):
     data = encoded(smooth(40, 60), kind)
-    monkeypatch.setattr(decode, "decode_jpeg", None)
+    monkeypatch.setattr(reading, "decode_jpeg", None)
     monkeypatch.setattr(Image.Image, "convert", None)
     with pytest.raises(DataError, match=r"2,400 pixels, more than 2,399.*raise max_pixels"):
         decode_pixels(data, max_pixels=2399)

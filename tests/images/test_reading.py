@@ -16,7 +16,7 @@ Image = pytest.importorskip("PIL.Image")
 from PIL.PngImagePlugin import PngInfo
 
 from layoutkit import ArgumentError, DataError, images
-from layoutkit.images.decode import decode_pixels, upright_size
+from layoutkit.images.reading import decode_pixels, upright_size
 from tests.helpers.photographs import TURNED, encoded, noise, save
 
 PIXELS = noise(0, 6, 4, 3)
@@ -330,3 +330,10 @@ def test_it_is_imported_without_pillow_and_opencv():
     code = "import sys, layoutkit.images; print({'PIL', 'cv2'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_names_of_other_libraries_lead_to_functions_of_this_one():
+    for name, function in (("resize", "fit"), ("decode", "read"), ("imread", "read")):
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}': use {function}\("):
+            getattr(images, name)
+    assert not hasattr(images, "spectrogram")

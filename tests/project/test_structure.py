@@ -155,7 +155,7 @@ DATA_DECISIONS = {
         r"sorted\([^)]*label|unique\([^)]*label|np\.full\([^)]*, -1, [^)]*float",
     ),
     "data/errors.py": ("data", r"has no records: "),
-    "images/decode.py": ("", r"\.getexif\(|SWAPPED"),  # the size of an upright image
+    "images/reading.py": ("", r"\.getexif\(|SWAPPED"),  # the size of an upright image
 }
 
 
@@ -194,7 +194,7 @@ DECISIONS = {
     },
     "limit_size": {"kernels.cpu.placement", "planning.batch.placement"},
     "scale_with_short_side": {"kernels.cpu.placement", "planning.batch.placement"},
-    "place_samples": {"images.resize", "planning.batch.placement"},
+    "place_samples": {"images.fitting", "planning.batch.placement"},
     "count_taps": {"taps"},
 }
 

@@ -18,7 +18,7 @@ from .collate import CollateStep, MultiCollateStep
 
 if TYPE_CHECKING:
     from ...images import Reader
-    from ...images.decode import UprightJpeg
+    from ...images.reading import UprightJpeg
 
 # One call places the windows of any number of images in 0.16 ms (2026-11-27), the time that
 # it saves for one image. So chunks of images are longer than others. The data of 64 images of 84 kB

@@ -140,6 +140,6 @@ def _pixels(data: Any) -> Any:
     """Return the data of an item; an image of Pillow as an array of upright RGB."""
     if not (hasattr(data, "getexif") and hasattr(data, "convert")):
         return data
-    from ...images.decode import pixels_of  # lazy, as few items are images of Pillow
+    from ...images.reading import pixels_of  # lazy, as few items are images of Pillow
 
     return pixels_of(data)

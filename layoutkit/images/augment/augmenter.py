@@ -19,7 +19,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ...layout.parsing import parse_layout
 from ...memory import Array
 from ...spec import as_result_dtype
-from ..decode import CHANNELS, DecodedImage, ReadOptions, decode_pixels, pillow
+from ..reading import CHANNELS, DecodedImage, ReadOptions, decode_pixels, pillow
 from . import geometry
 from .color import adjust_colors
 from .geometry import check_opencv, interpolation_for, resize_pixels, rotate_quarters, warp_affine

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...memory import Array
-from ..resize import opencv
+from ..fitting import opencv
 from .options import Options
 from .random import ImageRng, Slot
 

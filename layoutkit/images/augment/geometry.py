@@ -16,7 +16,7 @@ from ...errors import ArgumentError, ShapeError
 from ...memory import Array
 from ...planning.batch.random import RandomCrop
 from ...planning.centering import centered_start
-from ..resize import opencv
+from ..fitting import opencv
 from .options import ANY, AUTO, NO_LIMIT, Options
 from .random import ImageRng, Slot
 

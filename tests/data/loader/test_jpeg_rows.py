@@ -13,7 +13,7 @@ pytest.importorskip("simplejpeg")
 from layoutkit import Collator
 from layoutkit.data import sampled_batcher
 from layoutkit.images import Reader
-from layoutkit.images.decode import UprightJpeg
+from layoutkit.images.reading import UprightJpeg
 from layoutkit.planning.batch.weights import find_read_ends
 from layoutkit.planning.resize import FILTERS
 from tests.helpers.photographs import encoded, noise

@@ -25,7 +25,7 @@ from ..planning.centering import CENTERINGS, DEFAULT_CENTERING
 from ..planning.fitting import MAX_SIDE
 from ..planning.resize import FIT_MODES, ResizeOptions, parse_resize
 from ..spec import DType, can_cast
-from .decode import (
+from .reading import (
     CHANNELS,
     ReadOptions,
     UprightJpeg,
