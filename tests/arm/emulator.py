@@ -168,7 +168,9 @@ def use_wheel(path=None):
     site = FOLDER / "wheel"
     shutil.rmtree(site, ignore_errors=True)
     install(site, str(path))
-    return emulate(["-c", FIRST_BATCHES], PYTHONPATH=site, LAYOUTKIT_CACHE_DIR=os.devnull, **CPU)
+    # -P: without the project's folder, whose layoutkit has no compiled kernels.
+    arguments = ["-P", "-c", FIRST_BATCHES]
+    return emulate(arguments, PYTHONPATH=site, LAYOUTKIT_CACHE_DIR=os.devnull, **CPU)
 
 
 def emulate(arguments, **variables):
