@@ -112,10 +112,13 @@ class Report:
         else:
             for name, speedup in total["speedup"].items():
                 if speedup is not None:
-                    text = f"all moves (geometric mean): {speedup:.1f} times as fast as {name}"
+                    moves = "all moves (geometric mean)" if len(results) > 1 else "this move"
+                    text = f"{moves}: {speedup:.1f} times as fast as {name}"
                     self._table.write_line(text)
-            goals = f"{total['goals_reached']} of {total['goals']}"
-            self._table.write_line(f"rows that reach their goal: {goals}; fewer on a busy machine")
+            if total["goals"]:
+                goals = f"{total['goals_reached']} of {total['goals']}"
+                text = f"rows that reach their goal: {goals}; fewer on a busy machine"
+                self._table.write_line(text)
             self._table.write_items("faster than layoutkit:", total["slower_than"])
         self._table.write_items("wrong results:", total["wrong"])
         self._table.write_items("failed:", total["failed"])

@@ -452,8 +452,9 @@ class Collator:
         """Return the placements of samples in their windows, without reading their pixels.
 
         A call with these placements makes the batch that the call with the arguments of `place`
-        would have made. Another Collator places masks in the same windows, and each Placement maps
-        the points and boxes of a sample.
+        would have made. Give them to that call: without `placements=` and `positions=`, it draws
+        random windows of its own. Another Collator places masks in the same windows, and each
+        Placement maps the points and boxes of a sample.
 
         >>> import numpy as np
         >>> image, mask = np.zeros((40, 50, 3), np.uint8), np.zeros((40, 50), np.uint8)
@@ -540,6 +541,8 @@ class Collator:
         arrays, positions = self._make_zeros(samples, as_dtype(dtype))
         flips = dict(self._options.crops.flip)
         drawn = [axis for axis, value in flips.items() if value == RANDOM]
+        if drawn and positions is not None:
+            self(arrays, positions=positions)  # loads the kernels that draw
         for values in product((False, True), repeat=len(drawn)):
             flip = flips | dict(zip(drawn, values, strict=True))
             self(arrays, flip=flip or None, positions=positions)

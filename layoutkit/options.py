@@ -528,8 +528,8 @@ def check_key(key: Any) -> None:
     """Raise ArgumentError unless a key is the name or number of an item of a sample, or None."""
     if key is not None and not isinstance(key, int | str):
         raise ArgumentError(
-            f'key={show(key)}; give the name or number of one item, as in key="image", and make a '
-            "second Collator for another one"
+            f'key={show(key)}; give the name or number of one item, as in key="image"; for several '
+            "items, give each a Collator, as in FieldCollator({'image': ..., 'mask': ...})"
         )
 
 
@@ -651,7 +651,8 @@ def _check_resized_axes(options: ConvertOptions, resize: ResizeOptions, packed: 
     if not packed and not any(name in options.sizes for name in single):
         raise ArgumentError(
             f'resize= without a size of the result along an axis of "{options.pattern.left}" '
-            "that is not folded; give one, as in h=224, w=224"
+            'that is not folded; give one, as in Collator("hwc->bchw", h=224, w=224), or fold axes '
+            'of the result only, as in size=(224, 224) of "(hp)(wq)c->(bhw)(pqc)"'
         )
     for name in single:
         size = as_int(options.sizes.get(name))

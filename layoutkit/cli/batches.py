@@ -75,7 +75,7 @@ _REPEATS = 16
 
 
 def _print_ceiling(batcher: Batcher, converter: Converter | None) -> None:
-    """Print the records per second if batches took no time, measured with one batch."""
+    """Print the records per second of one batch that is read again and again."""
     records = 0
     start = perf_counter()
     for batch in batcher.repeated(_REPEATS):
@@ -85,8 +85,8 @@ def _print_ceiling(batcher: Batcher, converter: Converter | None) -> None:
             converter(batch.input.forward_get("bhwc"))
         records += batch.count
     seconds = perf_counter() - start
-    done = "" if converter is None else ", converted"
-    print(f"\n{records / seconds:,.0f} records/s if batches took no time: one of them{done}")
+    done = "" if converter is None else " and converted"
+    print(f"\n{records / seconds:,.0f} records/s if one batch is read{done} again and again")
 
 
 _KINDS_WITHOUT_FILES = ("items", "parts", "tensor", "zarr")

@@ -441,7 +441,7 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     missing_help = "drop images without a label, or give them the target -1 (default: an error)"
     add("--missing", choices=("drop", "-1"), default="error", help=missing_help)
     add("--limit", type=positive_int, metavar="N", help="stop after N batches")
-    profile_help = "also measure the speed if batches took no time, with one batch"
+    profile_help = "also measure the speed of one batch that is read again and again"
     add("--profile", action="store_true", help=profile_help)
     add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
 

@@ -425,7 +425,7 @@ def test_copies_begin_a_batch_of_their_own(again):
         (DataView, "bf", (2, 3), "bt", PatternError, "cannot become bt"),
         (DataView, "b", (2,), "bt", PatternError, "cannot become bt"),
         (DataView, "bf", (2, 3), "", PatternError, "without axes"),
-        (DataView, "bf", (2, 3), "bf->fb", PatternError, "'-' is not an axis"),
+        (DataView, "bf", (2, 3), "bf->fb", PatternError, '"->" in a layout'),
         (DataView, "bf", (2, 3), "bb", PatternError, "twice"),
         (DataView, "bf", (2, 3), "default", PatternError, "cannot become|twice"),
         (DataView, "bf", (2, 3), 3, PatternError, "a layout is text"),

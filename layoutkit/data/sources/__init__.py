@@ -224,7 +224,10 @@ def _take_index(index: Index, kind: Any, place: Partition, options: dict[str, An
 
 _SPLIT = "split the index: train, val = index.split(0.8, seed=0)"
 _SOURCE = 'give labels with the source, {"x": ..., "y": labels}'
-_LABEL_COLUMN = f'name the column of a table, columns={{"label": "class"}}, or {_SOURCE}'
+_ONE_LABEL = 'sampler("linear", index, label="cat") samples the records of one label'
+_LABEL_COLUMN = (
+    f'name the column of a table, columns={{"label": "class"}}, or {_SOURCE}; {_ONE_LABEL}'
+)
 _LOOP = "give it to sampled_batcher(index, ...)"
 _PARTITION = "open a part of the records: partition=0, partitions=4"
 # Equivalents of the keywords of torchvision, Keras, tf.data, grain and Hugging Face datasets.

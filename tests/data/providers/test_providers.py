@@ -487,7 +487,7 @@ def test_loading_into_tensors():
     [
         ([], DataError, "targets are 0"),
         ([np.zeros((4, 2))] * 3, DataError, "targets are 3"),
-        (None, DataError, "NoneType"),
+        (None, DataError, "targets are None"),
         ([np.zeros((4, 2)), np.zeros((3, 2))], ShapeError, r"\(3, 2\)"),
         ([np.zeros((4, 2)), np.zeros((4, 2), int)], DtypeError, "int64"),
         ([np.zeros((4, 2)), [(slice(0, 5), np.zeros((5, 2)))]], DataError, "slice"),

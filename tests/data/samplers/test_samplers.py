@@ -524,7 +524,7 @@ def test_fewer_batches_stop_early(kind):
         ("linear", 10, {"seed": 0.5}, r"seed=0\.5"),
         ("linear", -1, {}, "-1"),
         ("linear", 2**63, {}, "at most"),
-        ("linear", None, {}, "a NoneType is neither an Index"),
+        ("linear", None, {}, "None is neither an Index"),
         ("linear", 10, {"label": 1}, "needs an Index"),
         ("linear", 10, {"weights": {}}, "weights mean nothing for linear"),
         ("even_sequential", 10, {"label": 1}, "label=1 means nothing for even-sequential"),
@@ -545,7 +545,7 @@ def test_fewer_batches_stop_early(kind):
             {},
             "no sampler is called 'Linear'; did you mean 'linear'\\? There are sequential",
         ),
-        (None, 3, {}, "is a NoneType; give the name of an order"),
+        (None, 3, {}, "is None; give the name of an order"),
     ],
 )
 def test_what_cannot_be_asked_for(kind, n, words, says):
