@@ -283,6 +283,7 @@ MASK_BLOCK, MASK_BLOCK_STRIDES = (16, 224), ((1, 16),)
 PATCHES = ("(hp)(wq)c->(hw)(cpq)", "(hp)(wq)c->(hw)(pqc)")
 PATCH_SIZES = {"p": 14, "q": 14}
 PATCH_STRIDES = ((672, 3, 1),)
+PATCH_BLOCK, PATCH_BLOCK_STRIDES = (14, 224, 3), ((1, 48, 16),)  # as PHOTO_BLOCK, of whole patches
 
 TO_BYTES: dict[str, Any] = {"dtype": "u1", "casting": "saturate"}
 TO_CLASSES: dict[str, Any] = {"dtype": "i8", "casting": "saturate"}
@@ -308,7 +309,7 @@ WINDOWS = (
     WindowRow(("hw->hw",), MASK_BLOCK, MASK_BLOCK_STRIDES, "f4", (TO_BYTES, TO_CLASSES)),
     # Patches for vision transformers, of photos and of resized photos.
     WindowRow(PATCHES, PHOTO, PATCH_STRIDES, "u1", ({}, *NORMALIZED_DTYPES)),
-    WindowRow(PATCHES, PHOTO, PATCH_STRIDES, "f4", (TO_BYTES, *NORMALIZED_DTYPES)),
+    WindowRow(PATCHES, PATCH_BLOCK, PATCH_BLOCK_STRIDES, "f4", (TO_BYTES, *NORMALIZED_DTYPES)),
 )
 
 # Sums of gradients of a batch that was used in two layouts.

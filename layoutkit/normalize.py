@@ -75,6 +75,8 @@ def to_hashable(name: str, value: Any) -> Any:
         return parse_constant(name, value)
     array = _array(name, value)
     if isinstance(array, np.ndarray):
+        if array.dtype.kind in "bc":  # invalid, but its items equal valid numbers as cache keys
+            return array
         return array[()] if array.ndim == 0 else tuple(array) if array.ndim == 1 else array
     if isinstance(array, list) or type(array) is tuple:
         return tuple(to_hashable(name, item) for item in array)

@@ -245,6 +245,13 @@ def test_constants_with_something_that_is_no_number(value):
     check_error(ArgumentError, "give a finite real number", mean=value)
 
 
+def test_constants_that_equal_those_of_an_earlier_call_are_refused():
+    convert(np.zeros((2, 4, 5, 3)), "bhwc->bchw", mean=np.zeros(3))
+    for value in (np.zeros(3, "c8"), np.zeros(3, bool)):
+        with pytest.raises(ArgumentError):
+            convert(np.zeros((2, 4, 5, 3)), "bhwc->bchw", mean=value)
+
+
 @pytest.mark.parametrize(
     "value", [[], [[1], [2], [3]], [[1], [2, 3], 3], np.zeros((3, 1)), np.zeros((1, 3)), [(), 1, 2]]
 )

@@ -6,13 +6,14 @@ the objects are shared.
 """
 
 import tempfile
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import layoutkit
-from layoutkit import buffers, data, images
+from layoutkit import buffers, data, images, plugins
 from layoutkit.data import recordio
 
 from .photographs import encoded
@@ -174,6 +175,36 @@ def _spaces(shared, number=0):
     return [flat, planes, repr(shared.both), shared.both.format_as((batch, None), pair)[0]]
 
 
+@dataclass(frozen=True, eq=False)
+class Spectrum(layoutkit.ArraySpace):
+    """A space of another package."""
+
+    bands: int
+    dtype: object = "float32"
+    layout = "bf"
+
+    @property
+    def sizes(self):
+        return {"f": self.bands}
+
+
+@covers("ArraySpace")
+def _own_space(shared, number=0):
+    batch = np.full((2, 3), number, np.float32)
+    return Spectrum(3).format_as(batch, layoutkit.VectorSpace(3))
+
+
+@covers(*(f"plugins.{name}" for name in ("register", "list_plugins", "Plugin")))
+def _plugins(shared, number=0):
+    plugins.register("samplers", "backward-of-calls", lambda count, *_: np.arange(count)[::-1])
+    return [str(plugins.list_plugins()), list(data.sampler("backward-of-calls", 4 + number))]
+
+
+@covers("plugins.Adapter", "plugins.Container")
+def _adapters(shared, number=0):
+    return issubclass(plugins.Container, plugins.Adapter)
+
+
 @covers("IndexSpace", "VectorSequenceSpace", "IndexSequenceSpace")
 def _label_spaces(shared, number=0):
     labels = np.roll(LABELS, number)[:, None]
@@ -321,13 +352,17 @@ def _recordio(shared, _number=0):
 @covers(
     *(f"images.{name}" for name in ("read", "fit", "placement", "Decoder", "Reader")),
     "images.Augmenter",
+    "images.YUVFrames",
 )
 def _images(shared, number=0):
     where = images.placement((8, 10), (6, 6), "pad")
     assert isinstance(where, layoutkit.Placement)
     augmented = [shared.augmenter(PIXELS[n], epoch=number, position=n) for n in range(3)]
     decoded = shared.decoder(PIXELS[number % 6]), images.Reader((3, 3))(PIXELS[number % 6])
+    planes = np.full((4, 6, 8), 100 + number, np.uint8)
+    frames = images.YUVFrames.from_buffer(planes, "nv12", matrix="bt709")
     return [
+        layoutkit.convert(frames, "bhwc->bchw"),
         images.read(shared.png),
         images.fit(PIXELS[0], (6, 6)),
         list(where),
