@@ -79,7 +79,7 @@ class FieldCollators(UncachedState):
         """
         windows = {n: x.windows for n, x in self.collators.items() if not x.windows.packed}
         drawn = [name for name, options in windows.items() if options.crops.is_random]
-        sized = [n for n, x in windows.items() if self._find_window_sizes(n) or x.longest]
+        sized = [name for name in windows if self._find_window_sizes(name)]
         return next(iter(drawn + sized), None)
 
     def check_sizes(self, sample: Mapping[str, Any]) -> None:

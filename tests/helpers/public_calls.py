@@ -175,7 +175,7 @@ def _spaces(shared, number=0):
     return [flat, planes, repr(shared.both), shared.both.format_as((batch, None), pair)[0]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Spectrum(layoutkit.ArraySpace):
     """A space of another package."""
 
