@@ -652,7 +652,7 @@ def _check_resized_axes(options: ConvertOptions, resize: ResizeOptions, packed: 
         raise ArgumentError(
             f'resize= without a size of the result along an axis of "{options.pattern.left}" '
             'that is not folded; give one, as in Collator("hwc->bchw", h=224, w=224), or fold axes '
-            'of the result only, as in size=(224, 224) of "(hp)(wq)c->(bhw)(pqc)"'
+            'of the result only, as in p=16, q=16, size=(224, 224) of "(hp)(wq)c->(bhw)(pqc)"'
         )
     for name in single:
         size = as_int(options.sizes.get(name))

@@ -63,14 +63,14 @@ def _convert(converter: Converter, x: YUVFrames, out: Array | None) -> Array:
         for name, plane in zip(("y", "u", "v"), planes, strict=True):
             check_writable(plane, out, name)
     key = x.matrix, x.color_range, layout_key(*planes, out)
-    found = converter.recorded.get(key)
-    if found is None:
+    entry = converter.recorded.get(key)
+    if entry is None:
         program = make_frame_program(
             options, planes, rgb_coefficients(x.matrix, x.color_range), out
         )
         nbytes = PROGRAM_SIZE_ESTIMATE + (program.nbytes if program else 0)
-        found = cache_put(converter.recorded, key, (program,), nbytes)
-    (program,) = found
+        entry = cache_put(converter.recorded, key, (program,), nbytes)
+    (program,) = entry
     if program is None:
         result: Array = converter(x.__array__(), out)
         return result

@@ -270,9 +270,9 @@ class PackedResizeProgram(ResizeProgram):
         stream: bool,
     ) -> BlockLaunch:
         """Return the cached launch of blocks, which windows of other sizes may have, too."""
-        whole = {x: step for x, step in steps.items() if blocks.sizes.get(x) != 1}
+        used_steps = {x: step for x, step in steps.items() if blocks.sizes.get(x) != 1}
         order = samples.order, samples.channels, samples.selects
-        key = *blocks.sizes.items(), *whole.items(), alignment, stream, order
+        key = *blocks.sizes.items(), *used_steps.items(), alignment, stream, order
         launch = self._block_launches.get(key)
         if launch is None:
             launch = self._prepare_launch(samples, blocks, steps, alignment, stream)

@@ -358,8 +358,8 @@ class ResizeProgram:
         """Return the cached launch for samples of an axis order and outputs of an alignment."""
         channels = self._options.channels if samples.selects else None
         key = samples.order, samples.channels, channels, alignment
-        found = self._launches.get(key)
-        if found is None:
+        blocked = self._launches.get(key)
+        if blocked is None:
             region = self.layout.sample_region
             targets = "".join(self.layout.options.pattern.target.groups)
             steps = dict(zip(targets, region.strides, strict=True))
@@ -368,9 +368,9 @@ class ResizeProgram:
             nbytes = prod(self.layout.shape) * self.layout.dtype.itemsize
             launch = self._prepare_launch(samples, blocks, steps, alignment, is_streamed(nbytes))
             columns = self._find_slots(launch)
-            found = _BlockedLaunch(launch, blocks, data_pointer(blocks.places), columns)
-            self._launches[key] = found
-        return found
+            blocked = _BlockedLaunch(launch, blocks, data_pointer(blocks.places), columns)
+            self._launches[key] = blocked
+        return blocked
 
     def _find_slots(self, launch: BlockLaunch) -> list[int | None]:
         """Return the column in Placements of each axis with tap tables; None: one position."""

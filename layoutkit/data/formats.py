@@ -105,8 +105,8 @@ def find_format(path: str) -> Format | None:
 
 def container_kind(path: str) -> str | None:
     """Return the kind of container at a path, URL or pattern; None for other files."""
-    found = _container_of(path)
-    return None if found is None else found.kind
+    row = _container_of(path)
+    return None if row is None else row.kind
 
 
 def _container_of(path: str) -> Format | None:
@@ -115,20 +115,20 @@ def _container_of(path: str) -> Format | None:
         return FORMATS.rows["tar"]
     # train.tfrecord-00003-of-00010, x.rec*
     stem = re.split(r"[-*?\[{]", lowercase_suffix(name))[0]
-    found: Format | None = FORMATS.rows.get(stem[1:])
-    return found if found is not None and found.is_container else None
+    row: Format | None = FORMATS.rows.get(stem[1:])
+    return row if row is not None and row.is_container else None
 
 
 def is_array_name(path: str) -> bool:
     """Return True if a path or URL has the suffix of a file of arrays."""
-    found = FORMATS.find(lowercase_suffix(path))
-    return found is not None and found.read is not None
+    row = FORMATS.find(lowercase_suffix(path))
+    return row is not None and row.read is not None
 
 
 def format_reader(path: str) -> FormatReader:
     """Return the function that reads a path or URL; NumPy's reader for unknown suffixes."""
-    found = FORMATS.find("zarr" if is_store(path) else lowercase_suffix(path))
-    return read_npy if found is None or found.read is None else found.read
+    row = FORMATS.find("zarr" if is_store(path) else lowercase_suffix(path))
+    return read_npy if row is None or row.read is None else row.read
 
 
 def open_arrays(path: str, read: FormatReader | None = None) -> Any:

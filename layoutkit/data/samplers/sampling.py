@@ -153,8 +153,8 @@ def find_kind(name: Any) -> Kind:
     dashed = name.replace("_", "-")
     kind: Kind | None = KINDS.find(ALIASES.get(dashed, dashed))
     if kind is None and dashed.startswith("even-"):
-        whole = KINDS.find(dashed.removeprefix("even-"))
-        kind = whole.variants()[-1] if whole and whole.function else None
+        plain = KINDS.find(dashed.removeprefix("even-"))
+        kind = plain.variants()[-1] if plain and plain.function else None
     if kind is None:
         names = [*ALIASES, *KINDS]
         meant = _OTHER_NAMES.get(dashed.lower()) or find_similar(name, names)

@@ -354,13 +354,13 @@ def _check_path(name: str, value: Any) -> str | None:
 def _check_kind(kind: Any) -> str | None:
     if kind is None or (isinstance(kind, str) and kind in _OPENERS):
         return kind
-    found = FORMATS.find(kind) if isinstance(kind, str) else None
-    if found is None:
+    row = FORMATS.find(kind) if isinstance(kind, str) else None
+    if row is None:
         names = dict.fromkeys([*_OPENERS, *FORMATS])
         meant = _OTHER_KINDS.get(str(kind).lower()) or find_choice(kind, names)
         hint = "" if meant is None else f"did you mean {meant!r}? Kinds are "
         raise DataError(f"kind={show(kind)}; {hint or 'it must be one of '}{', '.join(names)}")
-    return str(kind) if found.read else found.kind
+    return str(kind) if row.read else row.kind
 
 
 def are_several(sources: Any) -> bool:
@@ -412,7 +412,7 @@ def _source_kind(path: str) -> str | None:
         return "zarr"
     if not is_url(path) and os.path.isdir(path):  # no error for too long a name
         return "directory"
-    found = find_format(path)
-    if found is not None:
-        return found.kind
+    row = find_format(path)
+    if row is not None:
+        return row.kind
     return "parts" if is_url(path) and not is_image_name(path) else None

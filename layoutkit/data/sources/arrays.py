@@ -42,8 +42,8 @@ def open_tensor(source: Any, kind: str, partition: Partition, missing: Missing =
     """Open an array, a mapping of x and y, a Dataset, or a file of arrays."""
     loaded = source
     if isinstance(source, str):
-        given = None if kind == "tensor" else FORMATS.find(kind)
-        loaded = open_arrays(source, given and given.read)
+        row = None if kind == "tensor" else FORMATS.find(kind)
+        loaded = open_arrays(source, row and row.read)
         if isinstance(loaded, Index):
             return loaded[partition.rows] if partition.parts > 1 else loaded
         if is_item_source(loaded):
