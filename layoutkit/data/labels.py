@@ -28,7 +28,7 @@ from .records import Label
 
 FILE_COLUMNS = ("filename", "file_name", "file", "path", "filepath", "image")
 _LABEL_COLUMN = re.compile(r"label[0-9]*")
-_CLASS_COLUMN = "class"  # of labels, if no column is called label
+CLASS_COLUMN = "class"  # of labels, if no column is called label
 
 
 class Columns(NamedTuple):
@@ -85,7 +85,7 @@ def find_columns(
         [name for name in texts if content is None or name in content], source, shown
     )
     if "label" in options:
-        labels = _as_names(options["label"])
+        labels = as_names(options["label"])
     else:
         labels = _find_label_columns(texts, (image, *known), source, shown)
     for name in (image, *labels, *(name for name in known if name in texts)):
@@ -99,7 +99,8 @@ def find_columns(
     return Columns(texts.index(image), tuple(places))
 
 
-def _as_names(label: Any) -> tuple[Any, ...]:
+def as_names(label: Any) -> tuple[Any, ...]:
+    """Return the names of the columns of labels that `columns` has: one, a list of them or None."""
     if label is None:
         return ()
     return tuple(label) if isinstance(label, list | tuple) else (label,)
@@ -125,8 +126,8 @@ def _find_label_columns(
     """
     rest = [name for name in names if name not in others]
     labels = tuple(filter(is_label_column, rest))
-    if not labels and _CLASS_COLUMN in rest:
-        labels = (_CLASS_COLUMN,)
+    if not labels and CLASS_COLUMN in rest:
+        labels = (CLASS_COLUMN,)
     similar = [n for n in rest if n.lower().startswith("label") and n not in labels]
     if similar or (rest and not labels):
         example = (similar or rest)[0]

@@ -6,15 +6,20 @@ rows are read, holds at most 256 MiB, or one row group if that is larger.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 
 from ..._utils import fork
 from ..._utils.errors import as_data_errors, explain_missing
+from ..._utils.validation import show
 from ...errors import DataError
 from ...memory import Array
 from .filesystem import is_url, join_path, parent_folder
@@ -28,6 +33,7 @@ class ParquetShard(NamedTuple):
     """A file whose footer pyarrow has read.
 
     starts      the first row of each row group, followed by the number of rows
+    folders     the columns that the names of folders state
     """
 
     url: str
@@ -35,6 +41,13 @@ class ParquetShard(NamedTuple):
     metadata: Any
     schema: Any
     starts: Array
+    folders: Mapping[str, str | None]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns of the file, and of its folders where it has no such column."""
+        own = self.schema.names
+        return [*own, *(name for name in self.folders if name not in own)]
 
     @property
     def rows(self) -> int:
@@ -51,7 +64,38 @@ def open_shard(url: str) -> ParquetShard:
         if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
             raise ValueError(f"row groups have {counts} rows, the footer says {metadata.num_rows}")
         starts = np.cumsum([0, *counts], dtype=np.int64)
-        return ParquetShard(url, source.version, metadata, file.schema_arrow, starts)
+        folders = folder_values(url)
+        return ParquetShard(url, source.version, metadata, file.schema_arrow, starts, folders)
+
+
+def folder_values(url: str) -> dict[str, str | None]:
+    """Return the columns that names of folders state, as Hive writes them: label=cat/x.parquet.
+
+    The folder of missing values gives None.
+    """
+    values: dict[str, str | None] = {}
+    for folder in url.split("/")[:-1]:
+        name, equals, text = folder.partition("=")
+        if equals:
+            with as_data_errors(url, ValueError):
+                value = unquote(text, errors="strict")
+            values[name] = None if value == _MISSING_FOLDER else value
+    return values
+
+
+_MISSING_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+def infer_folder_type(texts: Iterable[str | None]) -> type[str] | type[int]:
+    """Return int if all texts are integers of 32 bits, else str, as pyarrow does."""
+    are_ints = all(
+        text is None or (_INT.fullmatch(text) and -(1 << 31) <= int(text) < 1 << 31)
+        for text in texts
+    )
+    return int if are_ints else str
+
+
+_INT = re.compile("-?[0-9]{1,40}")
 
 
 def read_column(shard: ParquetShard, name: str) -> list[Any]:
@@ -64,32 +108,100 @@ def read_column(shard: ParquetShard, name: str) -> list[Any]:
     return values
 
 
-class RowGroups:
-    """A thread-safe reader of single rows of one column of many files, with a cache."""
+def read_class_names(shard: ParquetShard, column: str) -> list[str] | None:
+    """Return the names of the classes that a column numbers; None if the file declares none.
 
-    def __init__(self, column: str, reader: Reader) -> None:
+    Columns of other types than integers have no numbers of classes.
+
+    The `datasets` library declares them (ClassLabel) in the metadata of the schema.
+
+    Raises
+    ------
+    DataError
+        The metadata is damaged, or has no list of different names.
+    """
+    from pyarrow import types
+
+    text = (shard.schema.metadata or {}).get(b"huggingface")
+    if text is None or not types.is_integer(shard.schema.field(column).type):
+        return None
+    try:
+        feature = json.loads(text)["info"]["features"].get(column) or {}
+        if feature.get("_type") != "ClassLabel":
+            return None
+        names = feature["names"]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(_describe_metadata(shard, "is damaged")) from error
+    are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not are_names or not names or len({*names}) < len(names):
+        found = f"has {show(names)} for {column}, which is no list of different names of classes"
+        raise DataError(_describe_metadata(shard, found))
+    return names
+
+
+def _describe_metadata(shard: ParquetShard, found: str) -> str:
+    return (
+        f'{shard.url}: the metadata "huggingface" of its schema {found}; write the file again '
+        "without it: table.replace_schema_metadata()"
+    )
+
+
+class RowGroups:
+    """A thread-safe reader of single rows of one column of many files, with a cache.
+
+    Parameters
+    ----------
+    column : str
+        The name of the column.
+    reader : Reader
+        Reads the files.
+    number : int, optional
+        The number of the image that is read of a list of images, negative from its end.
+    """
+
+    def __init__(self, column: str, reader: Reader, number: int | None = None) -> None:
         self._column = column
         self._reader = reader
+        self._number = number
         self.reinit()
         fork.reinit_after_fork(self)
 
     def row(self, shard: ParquetShard, row: int) -> Any:
-        """Return the value of a row: bytes or a NumPy array; DataError if it is null.
+        """Return the value of a row: bytes or a NumPy array; of images in a list, one or a list.
 
         A struct without bytes has a path, relative to the folder of the Parquet file.
+
+        Raises
+        ------
+        DataError
+            A value is null, a list has no image of this number, or a file cannot be read.
         """
         group = int(np.searchsorted(shard.starts, row, "right")) - 1
         column = self._read_group(shard, group)
+        place = f"{shard.url}, row {row}: column {self._column}"
         with as_data_errors(shard.url):
             scalar = column[row - int(shard.starts[group])]
-            value = _value(scalar) if scalar.is_valid else None
-        return self._read_file_of(shard, row, scalar) if value is None else value
+            items = scalar.values if scalar.is_valid and is_image_list(scalar.type) else None
+        if items is None:
+            return self._content(shard, scalar, place)
+        number = self._number
+        if number is None:
+            return [self._content(shard, x, f"{place}, image {i}") for i, x in enumerate(items)]
+        if not -len(items) <= number < len(items):
+            raise DataError(
+                f"{place} has no image {number}: its list has {len(items)}, numbered from 0"
+            )
+        return self._content(shard, items[number], f"{place}, image {number}")
 
-    def _read_file_of(self, shard: ParquetShard, row: int, scalar: Any) -> bytes:
+    def _content(self, shard: ParquetShard, scalar: Any, place: str) -> Any:
+        with as_data_errors(shard.url):
+            value = _value(scalar) if scalar.is_valid else None
+        return self._read_file_of(shard, scalar, place) if value is None else value
+
+    def _read_file_of(self, shard: ParquetShard, scalar: Any, place: str) -> bytes:
         """Read the file that a value without bytes names; DataError if it is not in the folder."""
         value = scalar.as_py()
         path = value.get("path") if isinstance(value, dict) else None
-        place = f"{shard.url}, row {row}: column {self._column}"
         if not isinstance(path, str) or not path:
             raise DataError(f"{place} is null")
         folder = parent_folder(shard.url)
@@ -141,12 +253,54 @@ class RowGroups:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the cache."""
-        return {"_column": self._column, "_reader": self._reader}
+        return {"_column": self._column, "_reader": self._reader, "_number": self._number}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.reinit()
         fork.reinit_after_fork(self)
+
+
+def content_kind(dtype: Any) -> str | None:
+    """Return "bytes", "images" (lists of bytes) or "array" for the type of a column, else None."""
+    from pyarrow import types
+
+    if types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    if _are_images(dtype):
+        return "bytes"
+    if is_image_list(dtype):
+        return "images"
+    if getattr(dtype, "extension_name", "") == "arrow.fixed_shape_tensor":
+        return "array"
+    inner = dtype
+    while types.is_fixed_size_list(inner):
+        inner = inner.value_type
+    is_number = types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)
+    return "array" if is_number and inner is not dtype else None
+
+
+def is_image_list(dtype: Any) -> bool:
+    """Return True for the type of lists of bytes, or of structs with bytes."""
+    from pyarrow import types
+
+    kinds = types.is_list, types.is_large_list, types.is_fixed_size_list
+    return any(is_kind(dtype) for is_kind in kinds) and _are_images(dtype.value_type)
+
+
+def _are_images(dtype: Any) -> bool:
+    """Return True for bytes, and for structs that have bytes, or a path and only null as bytes."""
+    from pyarrow import types
+
+    if types.is_struct(dtype):
+        names = [dtype.field(number).name for number in range(dtype.num_fields)]
+        if "bytes" not in names:
+            return False
+        dtype = dtype.field(names.index("bytes")).type
+        if types.is_null(dtype):
+            return "path" in names
+    kinds = types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary
+    return any(is_kind(dtype) for is_kind in kinds)
 
 
 def _value(scalar: Any) -> Any:

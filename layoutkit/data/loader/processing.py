@@ -337,6 +337,8 @@ def complete_processing(
         )
     if processing.fields is not None and isinstance(processing.processor, Mapping | None):
         processing = _with_field_processor(processing, indexes, has_getter, names)
+    if not has_getter and any(index.has_image_lists for index in indexes):
+        _check_image_lists(processing, indexes)
     is_raw = not has_getter and processing.processor is None and processing.collate != RAGGED
     if is_raw and processing.collate is None and (shapes := indexes[0].differing_shapes):
         raise DataError(
@@ -354,6 +356,20 @@ def complete_processing(
 
         processing = replace(processing, processor=Reader())
     return replace(processing, processor=_accept_out(processing.processor, len(indexes)))
+
+
+def _check_image_lists(processing: Processing, indexes: Sequence[Index]) -> None:
+    """Raise DataError if records are lists of images, and no function of the caller reads them."""
+    from ...images import Decoder, Reader  # lazy: few Batchers decode images
+
+    steps = [*processing.processors.values()]
+    for number, index in enumerate(indexes):
+        step = steps[number] if len(steps) == len(indexes) else steps[0]
+        if index.has_image_lists and (step is None or type(step) in (Decoder, Reader)):
+            raise DataError(
+                f"{index[0].url} has lists of images; give the number of one in open_index, as in "
+                "columns={'image': 'images:0'}, or a processor= that receives the list of bytes"
+            )
 
 
 def _with_field_processor(

@@ -123,8 +123,9 @@ def open_index(
         For a table, a data frame or a .parquet: the column of files or images, and the column or
         columns of labels (None: no labels), as in ``{"image": "photo", "label": "class"}``. By
         default the one column filename, file_name, file, path, filepath or image, and the columns
-        label, label1, label2, ..., or without these class. Records of a .parquet are bytes or lists
-        of a fixed size.
+        label, label1, label2, ..., or without these class. Records of a .parquet are bytes, lists
+        of numbers of a fixed size, or lists of images: "images" gives a list of bytes, "images:0"
+        the first image. Its labels may be names of folders, as in label=cat/0.parquet.
 
         For a .tar: the members that are the image and the label, by their suffixes, as in
         ``{"image": ("jpg", "png"), "label": "json:class"}``. By default the first of jpg, jpeg,

@@ -107,6 +107,7 @@ class Index(UncachedState, Sequence[Record]):
     chunk_window: tuple[int, int] | None = None
     differing_shapes: tuple[Any, Any] | None = None  # two shapes of records, if known to differ
     has_images = False  # True if the records are image files, whatever their names are
+    has_image_lists = False  # True if records with images are lists of them
     reads_in_order = False  # True if records have no numbers, as lines of part files and streams
     gives_targets = False  # True if what `getter` returns may be (data, target)
     _partition = Partition(0, 1)
@@ -378,6 +379,7 @@ class SelectedIndex(Index):
         self.gives_targets = whole.gives_targets
         self.in_memory = whole.in_memory
         self.has_images = whole.has_images
+        self.has_image_lists = whole.has_image_lists
         self.skipped = whole.skipped
 
     @cached_property

@@ -44,6 +44,7 @@ class MixedIndex(Index):
         own = np.concatenate([c for c in codes if c is not None]) if labels else None
         super().__init__("mixture", None, labels, own)
         self.has_images = any(source.has_images for source in sources)
+        self.has_image_lists = any(source.has_image_lists for source in sources)
         self.gives_targets = sources[0].gives_targets
         self.skipped = sum(source.skipped for source in sources)
         self._partition = max((source.partition for source in sources), key=lambda part: part.parts)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import DataError
 from ...memory import Array
-from ..io.parquet import ParquetShard, RowGroups, open_shard, read_column
+from ..io.parquet import (
+    ParquetShard,
+    RowGroups,
+    content_kind,
+    infer_folder_type,
+    open_shard,
+    read_class_names,
+    read_column,
+)
 from ..io.reader import Reader
 from ..labels import (
+    CLASS_COLUMN,
     FILE_COLUMNS,
-    Columns,
     LabelColumns,
     Missing,
+    as_names,
     check_columns,
     find_columns,
     is_label_column,
@@ -62,11 +72,16 @@ class ParquetIndex(RangedIndex):
 
     def getter(self, reader: Reader) -> Callable[[Record], Any]:
         """Return a function that reads a row's bytes or array; row groups are cached."""
-        return partial(self._row, RowGroups(self._field.name, reader))
+        number = self._found[0].image_number
+        return partial(self._row, RowGroups(self._field.name, reader, number))
 
     @property
     def has_images(self) -> bool:  # type: ignore[override]
-        return _content_kind(self._field.type) == "bytes"
+        return content_kind(self._field.type) in ("bytes", "images")
+
+    @property
+    def has_image_lists(self) -> bool:  # type: ignore[override]
+        return content_kind(self._field.type) == "images" and self._found[0].image_number is None
 
     def _extents(self, numbers: Array) -> tuple[Any, Any]:
         return repeat(None), repeat(None)
@@ -76,7 +91,7 @@ class ParquetIndex(RangedIndex):
         return [open_shard(file) for file in self._files]
 
     @cached_property
-    def _found(self) -> list[Columns]:
+    def _found(self) -> list[ParquetColumns]:
         """The columns of each file; all have records of one type."""
         shards = self._shards
         positions = [_find(shard, self._given_columns) for shard in shards]
@@ -124,8 +139,7 @@ class ParquetIndex(RangedIndex):
 
     def _labels(self) -> tuple[Array | None, LabelColumns]:
         """Return the row of each record, None if it is a record's number, and the labels."""
-        pairs = zip(self._shards, self._found, strict=True)
-        names = [[shard.schema.names[place] for place in own.labels] for shard, own in pairs]
+        names = [own.labels for own in self._found]
         if not any(names):
             return None, LabelColumns()
         if len({*map(len, names)}) > 1:
@@ -133,22 +147,48 @@ class ParquetIndex(RangedIndex):
                 f"{self._files[0]} and the files after it differ in their columns of labels; give "
                 "files of one schema, or columns={'label': ...}"
             )
-        values = [
-            row
-            for shard, own in zip(self._shards, names, strict=True)
-            for row in zip(*(read_column(shard, name) for name in own), strict=True)
-        ]
+        columns = [self._label_values(own) for own in zip(*names, strict=True)]
+        classes = [known for _, known in columns]
         rows = None
-        if len(names[0]) == 1:
-            flat = [value for (value,) in values]
+        if len(columns) == 1:
+            flat = columns[0][0]
         else:
-            rows, flat = _records_of_rows(values)
+            rows, flat = _records_of_rows([*zip(*(values for values, _ in columns), strict=True)])
         try:
-            return rows, label_columns(flat, is_labeled=True)
+            labels = label_columns(flat, is_labeled=True)
         except ValueError as error:
             place, text = error.args
             shard, row = self._locate(place if rows is None else rows[place])
             raise DataError(f"{shard.url}, row {row}: in {names[0][0]}, {text}") from error
+        if classes[0] is None or any(known != classes[0] for known in classes):
+            return rows, labels
+        return rows, _name_classes(labels, classes[0])
+
+    def _label_values(self, names: Sequence[str]) -> tuple[list[Any], list[str] | None]:
+        """Return the values of a column of labels, which has a name in each file, and its classes.
+
+        The classes are None if the files declare none. Raise DataError if files differ in them.
+        """
+        pairs = [*zip(self._shards, names, strict=True)]
+        in_folders = [(shard, name) for shard, name in pairs if name not in shard.schema.names]
+        as_type = infer_folder_type([shard.folders[name] for shard, name in in_folders])
+        classes = [read_class_names(shard, name) for shard, name in pairs]
+        for (shard, name), own in zip(pairs, classes, strict=True):
+            if own != classes[0]:
+                raise DataError(
+                    f"{shard.url} declares other classes of {name} than {self._shards[0].url} "
+                    "(ClassLabel); open them one by one, or write them with the same features"
+                )
+        values: list[Any] = []
+        for shard, name in pairs:
+            if (shard, name) in in_folders:
+                text = shard.folders[name]
+                values += [None if text is None else as_type(text)] * shard.rows
+            elif classes[0] is None:
+                values += read_column(shard, name)
+            else:
+                values += _check_numbers(read_column(shard, name), classes[0], shard, name)
+        return values, classes[0]
 
     def _describe_unlabeled(self, rows: Array | None, number: int) -> str:
         shard, row = self._locate(number if rows is None else int(rows[number]))
@@ -176,64 +216,70 @@ def _records_of_rows(rows: list[tuple[Any, ...]]) -> tuple[Array | None, list[An
     return numbers, [label for own in labels for label in own]
 
 
-def _find(shard: ParquetShard, given: Mapping[str, Any]) -> Columns:
+def _check_numbers(
+    values: list[Any], classes: list[str], shard: ParquetShard, column: str
+) -> list[int | None]:
+    """Return the numbers of classes, None for -1, which `datasets` writes where a label is missing.
+
+    Raise DataError if a number is not of a class.
+    """
+    for row, value in enumerate(values):
+        if value is not None and not -1 <= value < len(classes):
+            raise DataError(
+                f"{shard.url}, row {row}: in {column}, {value} is not the number of one of the "
+                f"{len(classes)} classes that the file declares (ClassLabel)"
+            )
+    return [None if value == -1 else value for value in values]
+
+
+def _name_classes(labels: LabelColumns, classes: list[str]) -> LabelColumns:
+    """Return numbers of classes as labels with their names; all classes keep their numbers."""
+    numbers = np.array([*labels.names, -1], np.int32)
+    return LabelColumns(classes, numbers[labels.codes], None, labels.unlabeled)
+
+
+class ParquetColumns(NamedTuple):
+    """The columns of a file that are read."""
+
+    image: int  # the position in its schema
+    labels: tuple[str, ...]  # the names, also of folders
+    image_number: int | None  # of the image in each list; None: no lists, or all images
+
+
+def _find(shard: ParquetShard, given: Mapping[str, Any]) -> ParquetColumns:
     """Return the columns of records and labels; raise DataError if one cannot hold records."""
     schema = shard.schema
-    content = [field.name for field in schema if _content_kind(field.type) is not None]
+    content = [field.name for field in schema if content_kind(field.type) is not None]
     has_file_column = any(name in FILE_COLUMNS for name in content)
-    positions = find_columns(
-        schema.names, given, shard.url, content=content if has_file_column else None
-    )
-    if not positions.labels and "label" not in given:
-        _check_folders(shard.url)
+    number = None
+    match = _NUMBERED.fullmatch(str(given.get("image")))
+    if match is not None and match[0] not in schema.names:
+        number = int(match[2])
+        given = {**given, "image": match[1]}
+    named = as_names(given.get("label"))
+    names = [
+        name
+        for name in shard.names
+        if name in schema.names or name in named or is_label_column(name) or name == CLASS_COLUMN
+    ]
+    positions = find_columns(names, given, shard.url, content=content if has_file_column else None)
     field = schema.field(positions.image)
-    if _content_kind(field.type) is None:
+    kind = content_kind(field.type)
+    if number is not None and kind != "images":
+        raise DataError(
+            f"{shard.url}: {field.name} is {field.type}, which is no list of images; omit "
+            f"the :{number}"
+        )
+    if kind is None:
         raise DataError(
             f"{shard.url}: {field.name} is {field.type}; records are of bytes, of a struct with "
             "bytes, or of lists of a fixed size; where a column has the paths of files, open the "
             "data frame: open_index(pandas.read_parquet(...))"
         )
-    return positions
+    return ParquetColumns(positions.image, tuple(names[i] for i in positions.labels), number)
 
 
-def _check_folders(url: str) -> None:
-    """Raise DataError if a folder of a partitioned data set contains the label of its rows."""
-    for folder in url.split("/")[:-1]:
-        name, equals, _ = folder.partition("=")
-        if equals and is_label_column(name):
-            raise DataError(
-                f"{url} has no column {name}, which only its folder {folder} states; write the "
-                "files without partition columns, so that each has its column"
-            )
-
-
-def _content_kind(dtype: Any) -> str | None:
-    """Return "bytes" or "array" for the type of a column; None for other types."""
-    from pyarrow import types
-
-    if types.is_dictionary(dtype):
-        dtype = dtype.value_type
-    if types.is_struct(dtype):
-        names = [dtype.field(number).name for number in range(dtype.num_fields)]
-        dtype = dtype.field(names.index("bytes")).type if "bytes" in names else None
-        only_paths = dtype is not None and types.is_null(dtype) and "path" in names
-        return "bytes" if dtype is not None and (only_paths or _are_bytes(dtype)) else None
-    if _are_bytes(dtype):
-        return "bytes"
-    if getattr(dtype, "extension_name", "") == "arrow.fixed_shape_tensor":
-        return "array"
-    inner = dtype
-    while types.is_fixed_size_list(inner):
-        inner = inner.value_type
-    is_number = types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)
-    return "array" if is_number and inner is not dtype else None
-
-
-def _are_bytes(dtype: Any) -> bool:
-    from pyarrow import types
-
-    kinds = types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary
-    return any(is_kind(dtype) for is_kind in kinds)
+_NUMBERED = re.compile("(.+):(-?[0-9]{1,9})", re.DOTALL)  # an image of a list, as images:0
 
 
 def _no_byte_range(*_: Any) -> Any:

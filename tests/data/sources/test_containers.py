@@ -13,14 +13,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from layoutkit import DataError
+from layoutkit import Collator, DataError
 from layoutkit.data import open_index, sampled_batcher
 from layoutkit.data.io import crc32c as checksums
 from layoutkit.data.io import parquet as parquetfiles
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.labels import NumberLabels, label_columns, rank_whole_numbers
 from layoutkit.data.sources.ranged import RecordColumns
+from layoutkit.images import read
 from tests.helpers.loopback import serving
+from tests.helpers.photographs import encoded
 from tests.helpers.record_files import contents, crc32c, tar, tfrecords
 
 
@@ -642,17 +644,146 @@ def test_a_folder_of_containers_is_opened_by_a_pattern(tmp_path, suffix, folder)
         assert len(open_index(pattern)) == 2
 
 
-@pytest.mark.parametrize("name", ["label", "label2", "split"])
-def test_a_label_that_only_a_folder_states_is_refused(tmp_path, name):
-    pa = pytest.importorskip("pyarrow", reason="the tables are of pyarrow")
-    from pyarrow import parquet
+def write_folders(parquet, root, values, **columns):
+    """Write a file of two rows in the folder of each value, as `label=cat/0.parquet`."""
+    for value in values:
+        path = root / value / "0.parquet"
+        path.parent.mkdir(parents=True)
+        write_parquet(parquet, path, **{"image": [b"x", b"y"], **columns})
 
-    for folder in ("cat", "dog"):
-        path = tmp_path / f"{name}={folder}" / "0.parquet"
-        path.parent.mkdir()
-        parquet.write_table(pa.table({"image": [b"x", b"y"]}), path)
-    if name == "split":
-        assert len(open_index(f"{tmp_path}/**/*.parquet")) == 4
-        return
-    with pytest.raises(DataError, match=f"has no column {name}, which only its folder {name}=cat"):
-        open_index(f"{tmp_path}/**/*.parquet")
+
+@pytest.mark.parametrize(
+    "values",
+    [["cat", "dog"], ["10", "9", "-3"], ["07", "x%20y", "a=b"], ["2147483647", "1"],
+     ["2147483648", "1"], ["+1", "2"], ["1_0"], ["\u0661"], ["__HIVE_DEFAULT_PARTITION__", "5"]],
+)  # fmt: skip
+def test_labels_of_folders_equal_those_of_pyarrow(tmp_path, parquet, values):
+    from pyarrow import dataset
+
+    write_folders(parquet, tmp_path, [f"split=train/label={value}" for value in values])
+    index = open_index(f"{tmp_path}/**/*.parquet", missing=-1)
+    table = dataset.dataset(tmp_path, partitioning="hive").to_table()
+    assert [record.label for record in index] == table["label"].to_pylist()
+    named = open_index(f"{tmp_path}/**/*.parquet", columns={"label": "split"})
+    assert [record.label for record in named] == table["split"].to_pylist()
+
+
+def test_a_column_of_a_file_precedes_its_folder(tmp_path, parquet):
+    write_folders(parquet, tmp_path, ["label=cat", "label=dog"], label=[1, 2])
+    index = open_index(f"{tmp_path}/**/*.parquet")
+    assert [record.label for record in index] == [1, 2, 1, 2]
+    write_folders(parquet, tmp_path / "class=%ff", [""])
+    with pytest.raises(DataError, match=r"class=%ff/0\.parquet cannot be read: 'utf-8'"):
+        open_index(f"{tmp_path}/class*/*.parquet")
+    write_folders(parquet, tmp_path, ["other"])
+    with pytest.raises(DataError, match="differ in their columns of labels"):
+        open_index(f"{tmp_path}/[lo]*/*.parquet")
+
+
+# ---- Parquet of the library `datasets` -------------------------------------------------------
+
+
+def test_files_of_datasets_have_its_classes_and_lists(tmp_path, parquet):
+    datasets = pytest.importorskip("datasets", reason="its files are read")
+    pixels = [np.full((4, 5, 3), 40 * number, np.uint8) for number in range(4)]
+    images = [{"bytes": encoded(x), "path": None} for x in pixels]
+    features = datasets.Features(
+        images=datasets.Sequence(datasets.Image()),
+        label=datasets.ClassLabel(names=["dog", "cat", "ant"]),
+    )
+    rows = {"images": [images[:1], images[1:3], images[3:], images], "label": [1, 0, -1, 1]}
+    datasets.Dataset.from_dict(rows, features).to_parquet(tmp_path / "a.parquet")
+    options = {"missing": "drop"}
+    index = open_index(tmp_path / "a.parquet", columns={"image": "images:-1"}, **options)
+    assert index.labels == ["dog", "cat", "ant"]
+    assert ([record.label for record in index], index.skipped) == (["cat", "dog", "cat"], 1)
+    with sampled_batcher(index, batch_size=3, size=(4, 5)) as batcher:
+        (batch,) = batcher
+        assert batch.target.forward_get("b").tolist() == [1, 0, 1]
+        np.testing.assert_array_equal(
+            batch.input.forward_get("bhwc"), [pixels[number] for number in (0, 2, 3)]
+        )
+    lists = open_index(tmp_path / "a.parquet", columns={"image": "images"}, **options)
+    assert contents(lists) == [
+        [x["bytes"] for x in row] for row in (images[:1], images[1:3], images)
+    ]
+    for step in ({}, {"size": (4, 5)}, {"collate": Collator("hwc->bchw")}):
+        with pytest.raises(DataError, match=r"a\.parquet has lists of images; give the number of"):
+            sampled_batcher(lists[1:], batch_size=1, **step)
+    with sampled_batcher(
+        lists[1:2],
+        batch_size=1,
+        layout="bnhwc",
+        processor=lambda row: np.stack([read(data) for data in row]),
+    ) as batcher:
+        (batch,) = batcher
+        np.testing.assert_array_equal(batch.input.forward_get("bnhwc"), [pixels[1:3]])
+
+
+def test_a_list_without_an_image_is_one_error_of_its_record(tmp_path, parquet):
+    (tmp_path / "b.jpg").write_bytes(b"from a file")
+    image = {"bytes": b"a", "path": None}
+    images = [[image], [], None, [image, None], [image, {"bytes": None, "path": "b.jpg"}]]
+    write_parquet(parquet, tmp_path / "a.parquet", image=images)
+    index = open_index(tmp_path / "a.parquet", columns={"image": "image:1"})
+    get = index.getter(Reader())
+    assert get(index[4]) == b"from a file"
+    for row, message in enumerate(
+        ["has no image 1: its list has 1", "has no image 1: its list has 0", "is null",
+         "image, image 1 is null"]
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=f"row {row}: column .*{message}"):
+            get(index[row])
+    write_parquet(parquet, tmp_path / "a.parquet", **{"image": [b"a"], "image:1": [b"b"]})
+    columns = {"image": "image:1", "label": None}
+    assert contents(open_index(tmp_path / "a.parquet", columns=columns)) == [b"b"]
+    with pytest.raises(DataError, match="image is binary, which is no list of images; omit the :0"):
+        open_index(tmp_path / "a.parquet", columns={"image": "image:0", "label": None})
+
+
+def with_metadata(parquet, path, text, labels=(0, 1)):
+    import pyarrow as pa
+
+    table = pa.table({"image": [b"x"] * len(labels), "label": pa.array(labels)})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": text}), path)
+    return path
+
+
+CLASSES = '{"info": {"features": {"label": {"names": %s, "_type": "ClassLabel"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"\xff{", "is damaged"),
+        ("[" * 100_000, "is damaged"),
+        ("[]", "is damaged"),
+        ('{"info": null}', "is damaged"),
+        ('{"info": {"features": {"label": {"_type": "ClassLabel"}}}}', "is damaged"),
+        (CLASSES % "null", "has None for label"),
+        (CLASSES % '["a", "a"]', "no list of different names"),
+        (CLASSES % "[1, 2]", "no list of different names"),
+        (CLASSES % '["a"]', "row 1: in label, 1 is not the number of one of the 1 classes"),
+    ],
+)
+def test_metadata_of_classes_that_is_damaged_is_one_error(tmp_path, parquet, text, message):
+    with pytest.raises(DataError, match=rf"a\.parquet.*{message}") as error:
+        open_index(with_metadata(parquet, tmp_path / "a.parquet", text))
+    assert len(str(error.value)) < 400
+
+
+def test_classes_of_files_are_compared(tmp_path, parquet):
+    classes = CLASSES % '["nan", "", "7"]'
+    for name in "ab":
+        with_metadata(parquet, tmp_path / f"{name}.parquet", classes, [2, None, 0, -1])
+    index = open_index(tmp_path / "*.parquet", missing=-1)
+    assert [record.label for record in index] == ["7", None, "nan", None] * 2
+    with_metadata(parquet, tmp_path / "b.parquet", CLASSES % '["7", "nan"]')
+    with pytest.raises(
+        DataError, match=r"b\.parquet declares other classes of label than .*a\.par"
+    ):
+        open_index(tmp_path / "*.parquet")
+    named = with_metadata(parquet, tmp_path / "c.parquet", classes, ["cat", "ant"])
+    assert open_index(named).labels == ["ant", "cat"]
+    untyped = with_metadata(parquet, tmp_path / "c.parquet", '{"info": {"features": {}}}')
+    assert open_index(untyped).labels == [0, 1]
