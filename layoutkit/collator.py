@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count, product
 from multiprocessing import current_process
@@ -200,7 +201,8 @@ class Collator:
         return notebook_html(repr(self), self.pattern)
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self)} - {"windows", "check_sample", *vars(self)})
+        hidden = {"windows", "check_sample", "make_zeros", "vary_flips", *vars(self)}
+        return sorted({*object.__dir__(self)} - hidden)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Collator):
@@ -534,23 +536,25 @@ class Collator:
 
         Raises the errors of a call.
         """
-        with fork.init_lock:
-            from .kernels.cpu.compiler import loaded
+        arrays, positions = self.make_zeros(samples, as_dtype(dtype))
+        flips = [*self.vary_flips()]
+        with list_loaded_kernels() as names:
+            if len(flips) > 1 and positions is not None:
+                self(arrays, positions=positions)  # loads the kernels that draw
+            for flip in flips:
+                self(arrays, flip=flip, positions=positions)
+        return names
 
-        before = len(loaded())
-        arrays, positions = self._make_zeros(samples, as_dtype(dtype))
+    def vary_flips(self) -> Iterator[dict[str, bool] | None]:
+        """Yield the argument `flip` of each call of `warmup`: all values that could be drawn."""
         flips = dict(self._options.crops.flip)
         drawn = [axis for axis, value in flips.items() if value == RANDOM]
-        if drawn and positions is not None:
-            self(arrays, positions=positions)  # loads the kernels that draw
         for values in product((False, True), repeat=len(drawn)):
-            flip = flips | dict(zip(drawn, values, strict=True))
-            self(arrays, flip=flip or None, positions=positions)
-        return [str(kernel.spec) for kernel in loaded()[before:]]
+            yield flips | dict(zip(drawn, values, strict=True)) or None
 
     # -- samples ---------------------------------------------------------------------------
 
-    def _make_zeros(self, samples: Any, dtype: DType) -> tuple[Any, range | None]:
+    def make_zeros(self, samples: Any, dtype: DType) -> tuple[Any, range | None]:
         """Return samples, zeros for those passed as shapes, and positions of separate samples."""
         is_one = self._options.is_one_array
         if not is_one and _is_shape(samples) and samples:
@@ -1081,6 +1085,18 @@ def _make_collator(pattern: str, **arguments: Any) -> Collator:
 
 _CALL_ARGUMENTS = ("indices", "offset", "flip", "crop", "size", "placements", "out")
 _collators = ArgumentCache(_make_collator, collate, _CALL_ARGUMENTS)
+
+
+@contextmanager
+def list_loaded_kernels() -> Iterator[list[str]]:
+    """Return a context manager of a list: the kernels that are loaded until its end, by name."""
+    with fork.init_lock:
+        from .kernels.cpu.compiler import loaded
+
+    before = len(loaded())
+    names: list[str] = []
+    yield names
+    names += [str(kernel.spec) for kernel in loaded()[before:]]
 
 
 def _split_positions(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:

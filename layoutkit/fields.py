@@ -9,10 +9,11 @@ from typing import Any
 
 from ._utils.errors import prefix_errors
 from ._utils.pickling import UncachedState
-from .collator import Collator
+from .collator import Collator, list_loaded_kernels
 from .errors import ArgumentError, LayoutkitError, ShapeError
 from .normalize import CHANNEL
 from .planning.batch.placement import Placements
+from .spec import as_dtype
 
 
 @dataclass(frozen=True)
@@ -104,24 +105,56 @@ class FieldCollators(UncachedState):
         return {axis: shape[index] for axis, index in axes.axis_indices.items()}
 
     def collate(
-        self, columns: Mapping[str, Sequence[Any]], *, positions: Any = None, epoch: int = 0
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        *,
+        positions: Any = None,
+        epoch: int = 0,
+        flip: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, Any], Placements | None]:
         """Return the batches by field, and the placements; None if no Collator has windows.
 
-        `columns` has the samples of each field; `positions` and `epoch` are arguments of a call.
+        `columns` has the samples of each field; the others are arguments of a call, `flip` of the
+        leader.
         """
         draw = {"positions": positions, "epoch": epoch}
         placements = None
         if self.leader is not None:
             with prefix_errors(f"field {self.leader}: ", LayoutkitError):
-                placements = self.collators[self.leader].place(columns[self.leader], **draw)
+                leader = self.collators[self.leader]
+                placements = leader.place(columns[self.leader], flip=flip, **draw)
         batches = {}
         for name, collator in self.collators.items():
-            is_placed = placements is not None and {*placements.axes} & self._find_axes(name)
+            is_placed = placements is not None and self._follows(name, placements)
             with prefix_errors(f"field {name}: ", LayoutkitError):
                 call = {"placements": placements} if is_placed else draw
                 batches[name] = collator(columns[name], **call)
         return batches, placements
+
+    def warmup(self, columns: Mapping[str, Sequence[Any]], dtypes: Mapping[str, Any]) -> list[str]:
+        """Load the kernels of batches of the fields, as `Collator.warmup` does; return their names.
+
+        columns    the samples of each field, or their shapes
+        dtypes     of the samples that are shapes, by field
+        """
+        zeros: dict[str, Any] = {}
+        for name, collator in self.collators.items():
+            with prefix_errors(f"field {name}: ", LayoutkitError):
+                zeros[name], _ = collator.make_zeros(columns[name], as_dtype(dtypes[name]))
+        leader = None if self.leader is None else self.collators[self.leader]
+        flips = [None] if leader is None else [None, *leader.vary_flips()]
+        with list_loaded_kernels() as names:
+            for flip in flips:  # None: drawn
+                positions = range(len(next(iter(zeros.values()))))
+                _, placements = self.collate(zeros, positions=positions, flip=flip)
+            for name, collator in self.collators.items():
+                if placements is None or not self._follows(name, placements):
+                    collator.warmup(zeros[name])
+        return names
+
+    def _follows(self, name: str, placements: Placements) -> bool:
+        """Return True if the samples of a field are placed as `placements` are."""
+        return not {*placements.axes}.isdisjoint(self._find_axes(name))
 
     def _find_window_sizes(self, name: str) -> dict[str, int]:
         """Return the sizes of the windows of a field, along axes that are not folded."""

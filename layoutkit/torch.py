@@ -197,6 +197,50 @@ class FieldCollator:
             batches[name] = _as_tensors(stack_values(values, collate))
         return {name: batches[name] for name in columns} | {"placements": placements}
 
+    def warmup(self, samples: Sequence[Any], *, dtype: Any = "uint8") -> list[str]:
+        """Compile, or load from disk, the kernels of batches, so that the first batch is fast.
+
+        It makes batches of arrays of zeros, mirrored and not if the windows are flipped at random,
+        with the placements of the first field for all. Neither the samples nor later random
+        windows are changed.
+
+        >>> from layoutkit import Collator
+        >>> sizes = {"h": 32, "w": 32, "resize": "nearest"}
+        >>> draws = Collator("hwc->bchw", crop="random", flip="random", **sizes)
+        >>> to_batch = FieldCollator({"image": draws, "mask": Collator("hw->bhw", **sizes)})
+        >>> shapes = {"image": (40, 50, 3), "mask": (40, 50)}
+        >>> _ = to_batch.warmup([shapes] * 8, dtype={"image": "uint8", "mask": "int64"})
+        >>> to_batch.warmup([shapes] * 8, dtype={"image": "uint8", "mask": "int64"})
+        []
+
+        Parameters
+        ----------
+        samples : sequence of dicts
+            As for a call, or dicts of the shapes of the arrays that have a Collator, as tuples.
+            Other values are ignored. Small and large batches have different kernels, so pass as
+            many samples as a batch has.
+        dtype : dtype, or dict of dtypes by key
+            The dtype of arrays that are passed as shapes: one for all, or one for each key that has
+            a Collator.
+
+        Returns
+        -------
+        list of str
+            The names of the kernels that were loaded, or compiled and cached on disk for later
+            processes. Kernels for GPUs are compiled, too, but not listed.
+
+        Raises the errors of a call; ArgumentError if `dtype` has other keys.
+        """
+        columns = self._split(samples)
+        names = self._fields.collators.keys()
+        dtypes = dtype if isinstance(dtype, Mapping) else dict.fromkeys(names, dtype)
+        if dtypes.keys() != names:
+            raise ArgumentError(
+                f"dtype={show(dtype)}; give one dtype, or a dict with {', '.join(map(repr, names))}"
+            )
+        arrays = {name: [_without_position(x) for x in columns[name]] for name in names}
+        return self._fields.warmup(arrays, dtypes)
+
     def _split(self, samples: Sequence[Any]) -> dict[Any, list[Any]]:
         """Return the values of each key, with the positions of the samples."""
         if not samples or not isinstance(_without_position(samples[0]), Mapping):

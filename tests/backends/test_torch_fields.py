@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from layoutkit import ArgumentError, Collator, LayoutkitError, Placements
+from tests.helpers.children import python
 
 torch = pytest.importorskip("torch")
 
@@ -57,6 +58,47 @@ def test_windows_depend_on_the_position_only(workers):
     expected = FIELDS["image"](samples, positions=range(7), epoch=3)
     assert (torch.cat([batch["image"] for batch in batches]).numpy() == expected).all()
     assert all(torch.equal(x["image"][:, 0].short(), x["mask"]) for x in batches)
+
+
+WARM = """
+import numpy as np
+from layoutkit import Collator
+from layoutkit.kernels.cpu.compiler import loaded
+from layoutkit.torch import FieldCollator
+
+sizes = {"h": 12, "w": 10}
+fields = {
+    "image": Collator(
+        "hwc->bchw", crop="random", flip="random", resize="bilinear", scale=1 / 255, **sizes
+    ),
+    "mask": Collator("hw->bhw", resize="nearest", dtype="float32", **sizes),
+    "sound": Collator("tf->bft", t="longest", flip={"f": "random"}),
+}
+shapes = {"image": (40, 50, 3), "mask": (40, 50), "sound": (70, 3)}
+dtypes = {"image": "uint8", "mask": "int16", "sound": "float64"}
+samples = [{n: np.ones(shape, dtypes[n]) for n, shape in shapes.items()}] * 4
+warmed, cold = FieldCollator(fields), FieldCollator(fields)
+names = warmed.warmup([{**shapes, "label": None}] * 4, dtype=dtypes)
+before = {str(kernel.spec) for kernel in loaded()}
+print(len(names) > 2, set(names) <= before, warmed.warmup(samples))
+for _ in range(8):
+    batch, expected = warmed(samples), cold(samples)
+    assert all((batch[name] == expected[name]).all() for name in fields)
+    assert batch["placements"] == expected["placements"]  # the warm-up has drawn no windows
+print({str(kernel.spec) for kernel in loaded()} - before)
+"""
+
+
+def test_after_warmup_a_batch_loads_nothing_more():
+    assert python(WARM) == "True True []\nset()\n"
+
+
+def test_warmup_names_the_field_that_does_not_fit():
+    shapes = {"image": (40, 50, 3), "mask": (40, 50)}
+    with pytest.raises(ArgumentError, match="a dict with 'image', 'mask'"):
+        FieldCollator(FIELDS).warmup([shapes], dtype={"image": "uint8"})
+    with pytest.raises(LayoutkitError, match=r"field mask: .*40"):
+        FieldCollator(FIELDS).warmup([shapes, {**shapes, "mask": (39, 50)}])
 
 
 def test_it_can_be_pickled():

@@ -1281,6 +1281,13 @@ def _torch_convert(x=PIXELS, pattern="bhwc->bchw", **keywords):
 ONLY_KEYWORDS = {"keywords": case({"scale": 0.5})}
 table("torch.Convert", lambda keywords=None: _torch_convert(**(keywords or {})), **ONLY_KEYWORDS)
 table("torch.Collator", lambda **k: _collator(layoutkit.torch.Collator, **k), **COLLATOR)
+table(
+    "torch.FieldCollator.warmup",
+    lambda **k: layoutkit.torch.FieldCollator({"x": Collator("hw->bhw")}).warmup(
+        [{"x": (9, 8)}] * 2, **k
+    ),
+    dtype=case({"y": "uint8"}, refused=True),  # kernels are listed by the first call of a process
+)
 LOADER = [{"a": torch.from_numpy(PIXELS), "b": torch.from_numpy(PIXELS[::-1].copy())}]
 
 
