@@ -35,11 +35,17 @@ from .memory import Array, check_writable, in_native_order
 from .options import CollateOptions, format_keywords, parse_collate_options
 from .packing import PackedCollation
 from .placement import draw_values, place
-from .planning.batch.arguments import RANDOM, CropArgs
+from .planning.batch.arguments import RANDOM, CropArgs, parse_per_sample
 from .planning.batch.layout import Collation, make_batch_layout, stack_shapes
-from .planning.batch.packing import Packed
+from .planning.batch.packing import Packed, parse_size
 from .planning.batch.placement import Placements
-from .planning.batch.random import CropAxes, CropOptions, SourcePositions, as_positions
+from .planning.batch.random import (
+    NO_WINDOWS,
+    CropAxes,
+    CropOptions,
+    SourcePositions,
+    as_positions,
+)
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes, format_sizes
 from .planning.plan import (
     check_no_out,
@@ -347,14 +353,12 @@ class Collator:
         positions: Any,
         epoch: int,
     ) -> Any:
+        if crops.size is not None and self._packed is None:
+            raise _make_size_error(self.pattern, crops.size)
         if self._has_crops and crops.placements is None:
             arrays, crops = self._find_crops(arrays, indices, crops, positions, epoch)
         if self._packed is not None:
-            if crops.placements is not None:
-                raise _make_placed_packed_error(self.pattern)
             return self._export_packed(self._packed(arrays, crops, out))
-        if crops.size is not None:
-            raise _make_size_error(self.pattern, crops.size)
         if self._options.longest:
             return self._collate_padded(arrays, indices, crops, out)
         return self._collate_in_memory_order(arrays, indices, crops, out)
@@ -448,6 +452,7 @@ class Collator:
         offset: Any = None,
         flip: Any = None,
         crop: Any = None,
+        size: Any = None,
         positions: Any = None,
         epoch: int = 0,
     ) -> Placements:
@@ -475,20 +480,21 @@ class Collator:
         samples
             As for a call, or the shape of each sample in place of its array, as a tuple of ints: a
             list of shapes, or the shape of one array of samples.
-        indices, offset, flip, crop, positions, epoch
+        indices, offset, flip, crop, size, positions, epoch
             As for a call.
 
         Returns
         -------
         Placements
-            Along the axes that have a size of windows, or are named by `offset` or `flip`.
+            Along the axes that have a size of windows, or are named by `offset` or `flip`. Those of
+            a packed batch place the samples of other packed batches only.
 
         Raises the errors of a call.
         """
         if is_compiling():
             raise _make_graph_error()
-        if self._packed is not None:
-            raise _make_placed_packed_error(self.pattern)
+        if size is not None and self._packed is None:
+            raise _make_size_error(self.pattern, size)
         epoch = check_int("epoch", epoch, error=ArgumentError)
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):
@@ -501,11 +507,16 @@ class Collator:
         first, shapes, numbers = self._find_shapes(arrays, indices)
         table = stack_shapes(shapes, len(first))
         axes = self._options.find_sample_axes(len(first), first)
-        window = axes.window(table if len(table) else np.array([first], np.int64))
-        args = CropArgs(offset, flip, crop)
+        args = CropArgs(offset, flip, crop, size)
         own, is_random = self._select_own(args)
-        drawn = self._draw(own, table, numbers, positions, epoch) if is_random else own.fixed()
-        args = args.fill_none(drawn)
+        if is_random:
+            args = args.fill_none(self._draw(own, args, table, numbers, positions, epoch))
+        else:
+            args = args.fill_none(own.fixed())
+        if self._packed is not None:
+            placed, names = self._packed.place(table, args)
+            return placed.select(dict.fromkeys(names))
+        window = axes.window(table if len(table) else np.array([first], np.int64))
         placed = place(self._options, axes, window, table, args)
         return placed.select({**axes.cropped, **dict.fromkeys(args.list_axes())})
 
@@ -643,7 +654,7 @@ class Collator:
             arrays = self._with_shapes(arrays)
         first, shapes, numbers = self._find_shapes(arrays, indices)
         table = stack_shapes(shapes, len(first))
-        return arrays, args.fill_none(self._draw(own, table, numbers, positions, epoch))
+        return arrays, args.fill_none(self._draw(own, args, table, numbers, positions, epoch))
 
     def _select_own(self, args: CropArgs) -> tuple[CropOptions, bool]:
         """Return the options that the arguments of a call do not replace; True if some draw."""
@@ -679,14 +690,16 @@ class Collator:
     def _draw(
         self,
         own: CropOptions,
+        args: CropArgs,
         shapes: Array,
         numbers: Array | None,
         positions: Any,
         epoch: int,
     ) -> CropArgs:
-        """Return the options as arguments of a call, with random values for each sample.
+        """Return the options `own` as arguments of a call, with random values for each sample.
 
-        `shapes` has a row for each sample; `numbers` are the default of `positions`.
+        `args` are the arguments of the call, `shapes` has a row for each sample, and `numbers` are
+        the default of `positions`.
         """
         process: int | str = epoch
         if positions is not None:
@@ -706,7 +719,21 @@ class Collator:
         crop_axes = self._crop_axes.get(ndim)
         if crop_axes is None:
             crop_axes = self._crop_axes[ndim] = self._options.crop_axes(ndim)
-        return own.draw(crop_axes, shapes, sources, process, draw_values)
+        windows = self._find_window_sizes(own, args, shapes)
+        return own.draw(crop_axes, shapes, sources, process, draw_values, windows)
+
+    def _find_window_sizes(
+        self, own: CropOptions, args: CropArgs, shapes: Array
+    ) -> Mapping[str, Array]:
+        """Return the sizes from which drawn offsets follow, by axis, if the call gives them."""
+        if not own.offset or (args.crop is args.size is None):
+            return NO_WINDOWS
+        axes, count = self._options.find_sample_axes(shapes.shape[1]), len(shapes)
+        if self._options.resize is not None:
+            crops = parse_per_sample("crop", args.crop, axes.cropped | axes.resizable, count)
+            return {axes.names[axis]: values for axis, values in crops.items()}
+        sizes = parse_size(self._options, axes, count, args.size)
+        return {} if sizes is None else dict(zip(axes.resizable, sizes.T, strict=True))
 
     def _name(self, i: int) -> str:
         return "x" if self._options.is_one_array else f"sample {i}"
@@ -970,8 +997,8 @@ def collate(
         an int, or one per sample. Default: the whole sample.
     placements : Placements, optional
         The windows of another batch, as `Collator.place` returns them, in place of `offset`,
-        `flip`, `crop`, `fit` and `short_side`. Sizes of windows, and of samples, must be equal
-        along their axes.
+        `flip`, `crop`, `fit`, `short_side`, and in packed batches `size` and `multiple`. Sizes of
+        windows, and of samples, must be equal along their axes.
     fit : "stretch", "cover" or "pad"
         With `resize`: "stretch" ignores the aspect ratio; "cover" resizes the largest central part
         that has the aspect ratio of the result; "pad" scales the sample to fit inside the result,
@@ -980,8 +1007,9 @@ def collate(
         With `resize`: scale samples so that their shorter side has this size, then crop the
         central `sizes`.
     size : tuple of int, or array (samples, axes), optional
-        With `resize`, in packed batches: the size in pixels to which samples are resized, along
-        the axes that differ, in the order of a sample: one for all, or one per sample.
+        In packed batches: the size in pixels to which samples are resized, or cropped without
+        `resize`, along the axes that differ, in the order of a sample: one for all, or one per
+        sample.
     multiple, min_pixels, max_pixels : int, optional
         With `resize`, in packed batches: choose the size of each image as the processor of
         Qwen2-VL does, so that both sides are multiples of `multiple`, the aspect ratio changes
@@ -1132,13 +1160,6 @@ def make_packed_graph_error() -> ArgumentError:
     return ArgumentError(
         "a packed batch has sizes that a graph of torch.compile cannot hold; make it outside of "
         "the compiled function, and pass its data and offsets"
-    )
-
-
-def _make_placed_packed_error(text: str) -> ArgumentError:
-    return ArgumentError(
-        f'"{text}" packs samples, whose windows differ in size, but placements are of windows of '
-        "one size; give the sizes of all axes, as in h=224, w=224"
     )
 
 

@@ -28,21 +28,16 @@ class FieldCollators(UncachedState):
 
     def __post_init__(self) -> None:
         """Raise ArgumentError for fields that cannot show one part of a sample."""
-        self._check_packed()
         if self.leader is None:
             return
-        sizes = self._find_window_sizes(self.leader)
-        crops = self.collators[self.leader].windows.crops
-        longest = self.collators[self.leader].windows.longest
-        placed = {*sizes, *longest, *(axis for axis, _ in (*crops.offset, *crops.flip))}
-        for name, collator in self.collators.items():
-            if collator.windows.packed and placed & self._find_axes(name):
-                raise ArgumentError(
-                    f"field {name} packs samples, whose windows differ in size, and cannot follow "
-                    f"field {self.leader}; give the sizes of all its axes, or rename its axes"
-                )
-            folded = sorted(placed & (self._find_axes(name) - self._find_single_axes(name)))
-            if folded and name != self.leader:
+        sizes, placed = self._find_window_sizes(self.leader), self._find_placed_axes(self.leader)
+        for name in self.collators:
+            if name == self.leader or not placed & self._find_axes(name):
+                continue
+            self._check_packed(name)
+            followed = self._find_single_axes(name) | self._find_packed_axes(name)
+            folded = sorted(placed & (self._find_axes(name) - followed))
+            if folded:
                 raise ArgumentError(
                     f"field {name} folds {folded[0]} on the left, but follows field {self.leader}, "
                     f"which places samples along {folded[0]}; reshape the samples of {name}, so "
@@ -57,30 +52,31 @@ class FieldCollators(UncachedState):
                         f"{axis} in one of them"
                     )
 
-    def _check_packed(self) -> None:
-        """Raise ArgumentError for a packed field that draws what another field has to follow."""
-        for name, collator in self.collators.items():
-            windows = collator.windows
-            if not (windows.packed and windows.crops.is_random):
-                continue
-            axes = self._find_axes(name) - {CHANNEL}
-            for other in self.collators:
-                if other != name and axes & self._find_axes(other):
-                    raise ArgumentError(
-                        f"field {name} is packed and draws its windows, but packed samples have no "
-                        f"placements that field {other}, which shares axes with it, could follow; "
-                        "draw neither crops nor flips, or rename the axes of one of them"
-                    )
+    def _check_packed(self, name: str) -> None:
+        """Raise ArgumentError if a field cannot follow as one of the two fields is packed."""
+        leader = self.collators[self.leader or name].windows
+        is_packed = bool(self.collators[name].windows.packed)
+        if leader.packed and not is_packed:
+            raise ArgumentError(
+                f"field {name} has windows of one size, but follows field {self.leader}, which "
+                "packs samples, whose windows differ in size; pack this field, too, as in "
+                '"hwc->(bhw)c", or rename the axes of one of them'
+            )
+        resize = leader.resize
+        is_padded = resize is not None and (resize.short_side is not None or resize.fit == "pad")
+        if is_packed and (is_padded or leader.longest):
+            raise ArgumentError(
+                f"field {name} packs whole windows, and cannot follow field {self.leader}, whose "
+                "windows are padded or cropped after they are scaled; give that field windows "
+                'without short_side=, fit="pad" and "longest", or rename the axes of one of them'
+            )
 
     @cached_property
     def leader(self) -> str | None:
-        """The first field that draws, or else the first one with windows; None if there is none.
-
-        Packed samples, whose windows differ in size, have no placements.
-        """
-        windows = {n: x.windows for n, x in self.collators.items() if not x.windows.packed}
+        """The first field that draws, or else the first one with windows of one size, or None."""
+        windows = {name: collator.windows for name, collator in self.collators.items()}
         drawn = [name for name, options in windows.items() if options.crops.is_random]
-        sized = [name for name in windows if self._find_window_sizes(name)]
+        sized = [n for n, x in windows.items() if not x.packed and self._find_window_sizes(n)]
         return next(iter(drawn + sized), None)
 
     def check_sizes(self, sample: Mapping[str, Any]) -> None:
@@ -161,6 +157,20 @@ class FieldCollators(UncachedState):
         sizes = self.collators[name].windows.convert.sizes
         own_axes = self._find_single_axes(name)
         return {axis: size for axis, size in sizes.items() if axis in own_axes}
+
+    def _find_placed_axes(self, name: str) -> set[str]:
+        """Return the names of the axes along which a field places its samples."""
+        windows = self.collators[name].windows
+        crops = windows.crops
+        is_sized = windows.resize is not None or windows.size is not None
+        packed = self._find_packed_axes(name) - {CHANNEL} if is_sized else set()
+        named = {axis for axis, _ in (*crops.offset, *crops.flip)}
+        return {*self._find_window_sizes(name), *windows.longest, *packed, *named}
+
+    def _find_packed_axes(self, name: str) -> set[str]:
+        """Return the names of the axes of a sample of a field that differ in a packed batch."""
+        windows = self.collators[name].windows
+        return {windows.convert.pattern.source.name(letter) for letter in windows.packed}
 
     def _find_single_axes(self, name: str) -> set[str]:
         """Return the names of the axes of a sample of a field that are not folded."""

@@ -39,6 +39,7 @@ from .planning.keywords import (
     WindowKeywords,
     check_sizes,
     collect_keywords,
+    format_sizes,
 )
 from .planning.padding import Padding, fill_values, parse_padding
 from .planning.resize import RESIZE_DEFAULTS, ResizeOptions, parse_resize
@@ -328,6 +329,7 @@ class CollateOptions:
     fill: tuple[float, ...] | None = None  # values outside of samples; None: windows are inside
     channels: tuple[int, ...] | None = None  # of samples, in result order; None: all
     resize: ResizeOptions | None = None  # to the size of windows; None: samples are cropped
+    size: tuple[int, ...] | None = None  # of packed windows, along the axes that may differ
     key: int | str | None = None  # the item that is collated; None: the first that fits
     center: str = DEFAULT_CENTERING  # one of CENTERINGS, for windows without an offset
     crops: CropOptions = NO_CROPS  # place windows, unless a call has offset, flip or crop
@@ -438,7 +440,9 @@ class CollateOptions:
         named = axes.axis_indices.items()
         indices = {name: axis for name, axis in named if not (selects and name == CHANNEL)}
         sizes = {name: axes.sizes[name] for name in axes.resized if name in indices}
-        return CropAxes(self.convert.pattern.text, indices, sizes, self.resize is not None)
+        sizes |= zip(axes.resizable, self.size or (), strict=False)  # a call checks their number
+        text, is_resized = self.convert.pattern.text, self.resize is not None
+        return CropAxes(text, indices, sizes, is_resized, tuple(axes.resizable))
 
 
 _NEUTRAL = {"scale": 1.0, "mean": 0.0, "std": 1.0}  # constants that change nothing
@@ -496,6 +500,7 @@ def parse_collate_options(
     options_of_resize = {n: value for n, value in keywords.items() if n in RESIZE_DEFAULTS}
     resizing = parse_resize(keywords.get("resize"), **options_of_resize)
     packed = "" if is_one_array else _find_packed(stacked, letter, by_axis)
+    size = _parse_packed_size(keywords.get("size"), resizing, packed)
     if packed:
         _check_packed(stacked, packed, convert, resizing, longest)
     if resizing is not None:
@@ -508,6 +513,7 @@ def parse_collate_options(
         fill=fill_numbers,
         channels=channel_order,
         resize=resizing,
+        size=size,
         key=key,
         center=center,
         longest=longest,
@@ -634,15 +640,37 @@ def _check_packed(
         )
 
 
+def _parse_packed_size(
+    size: Any, resize: ResizeOptions | None, packed: str
+) -> tuple[int, ...] | None:
+    """Return the size of the windows of a packed batch as ints; raise ArgumentError for others."""
+    multiple = None if resize is None else resize.multiple
+    if not packed and (size is not None or multiple is not None):
+        name = "multiple" if size is None else "size"
+        raise ArgumentError(
+            f"{name}= is for samples of different sizes, which a pattern packs, as in "
+            f'"hwc->(bhw)c"; give the size of windows by axis, as in {format_sizes(size)}'
+        )
+    if size is None:
+        return None
+    if multiple is not None:
+        raise ArgumentError(
+            f"size={show(size)} and multiple={multiple} both choose the sizes of samples; remove "
+            "one"
+        )
+    sides = size if isinstance(size, list | tuple) else [size]
+    checked = tuple(as_int(side) or 0 for side in sides)
+    if not checked or not all(1 <= side <= MAX_SIDE for side in checked):
+        raise ArgumentError(
+            f"size={show(size)}; a Collator has one size for all samples, as in size=(224, 224); "
+            "give one per sample to its call"
+        )
+    return checked
+
+
 def _check_resized_axes(options: ConvertOptions, resize: ResizeOptions, packed: str) -> None:
     """Raise unless an axis that can be resized has a size, and channels have no size."""
     single = _find_single_axes(options.pattern)
-    if not packed and (resize.size or resize.multiple) is not None:
-        name = "multiple" if resize.size is None else "size"
-        raise ArgumentError(
-            f"{name}= is for samples of different sizes, which a pattern packs, as in "
-            f'"hwc->(bhw)c"; give the size of windows by axis, as in h=224, w=224'
-        )
     if CHANNEL in single and CHANNEL in options.sizes:
         raise ArgumentError(
             f"c={options.sizes[CHANNEL]} with resize=: channels are not resized; select some by "

@@ -34,7 +34,7 @@ from .planning.batch.packing import (
     lay_out_samples,
     parse_packed_args,
 )
-from .planning.batch.placement import place_crops, place_resized_windows
+from .planning.batch.placement import Placements, place_crops, place_resized_windows
 from .planning.batch.samples import SampleAxes
 from .planning.batch.weights import moves_items
 from .planning.centering import DEFAULT_CENTERING
@@ -76,7 +76,7 @@ class PackedCollation:
         resize = options.resize
         if resize is not None:  # each sample is resized to a size of its own
             resize = ResizeOptions(resize.filter, resize.antialias, ignore=resize.ignore)
-        self._sample_options = replace(options, resize=resize, packed="")
+        self._sample_options = replace(options, resize=resize, size=None, packed="")
         self._make_collator = make_collator
         self._programs: Cache[PackedProgram] = Cache()  # by the rank and dtype of samples
         # By the sizes of windows along axes that are not packed, the dtype, and the batch.
@@ -105,9 +105,25 @@ class PackedCollation:
         data = self._pack(arrays, batch, leader, like, out)
         return Packed(data, batch.layout.sizes, batch.layout.offsets)
 
+    def place(self, shapes: Array, args: CropArgs) -> tuple[Placements, list[str]]:
+        """Return the placements of samples of `shapes`, and the axes along which they are placed.
+
+        Raises the errors of a call.
+        """
+        axes = self._options.find_sample_axes(shapes.shape[1])
+        parsed, targets = parse_packed_args(self._options, axes, shapes, args)
+        layout = lay_out_samples(self._options, axes, shapes, targets)
+        sized = axes.cropped | ({} if targets is None else axes.resizable)
+        names = sorted(sized, key=axes.axis_indices.__getitem__)
+        return self._place(axes, shapes, parsed, layout), [*names, *args.list_axes()]
+
     def check_sample(self, shape: tuple[int, ...], dtype: DType) -> None:
         """Raise what a batch of one sample of this shape and dtype would raise."""
-        batch = self._check([(shape, dtype)], CropArgs())
+        resize = self._options.resize
+        if resize is not None and self._options.size is None and resize.multiple is None:
+            return  # the call has sizes, or placements
+        batch = self._check([(shape, dtype)], self._options.crops.fixed())
+        self._place(batch.axes, batch.shapes, batch.args, batch.layout)
         self._find_program(batch).find_layouts(batch.layout, None)
 
     def _check(self, inspected: list[tuple[tuple[int, ...], DType]], args: CropArgs) -> _Batch:
@@ -119,6 +135,20 @@ class PackedCollation:
         parsed, targets = parse_packed_args(self._options, axes, shapes, args)
         layout = lay_out_samples(self._options, axes, shapes, targets)
         return _Batch(axes, dtype, shapes, parsed, layout)
+
+    def _place(
+        self,
+        axes: SampleAxes,
+        shapes: Array,
+        args: dict[str, PerSampleArgs],
+        layout: PackedLayout,
+    ) -> Placements:
+        """Return the placements of samples in their windows."""
+        options, lengths = self._options, axes.select_channels(shapes)
+        if options.resize is None:
+            offsets, flips = args["offset"], args["flip"]
+            return place_crops(options, axes, layout.windows, lengths, offsets, flips)
+        return place_resized_windows(options, options.resize, axes, layout.windows, lengths, args)
 
     # -- on the CPU ------------------------------------------------------------------------
 
@@ -147,11 +177,7 @@ class PackedCollation:
         layouts = program.find_layouts(layout, part)
         placements = None
         if self._options.resize is None:
-            lengths = batch.axes.select_channels(batch.shapes)
-            offsets, flips = batch.args["offset"], batch.args["flip"]
-            placements = place_crops(
-                self._options, batch.axes, layout.windows, lengths, offsets, flips
-            )
+            placements = self._place(batch.axes, batch.shapes, batch.args, layout)
         if out is None:
             out = empty(layout.shape, layouts[0].plan.target.dtype)
         if placements is not None and program.supports(layouts, placements):
@@ -185,12 +211,9 @@ class PackedCollation:
         part: Part | None,
     ) -> Array:
         """Return the rows of resized samples, in `out` or new memory."""
-        options, axes, layout = self._options, batch.axes, batch.layout
+        layout = batch.layout
         program = self._find_resize_program(resize, batch, part)
-        lengths = axes.select_channels(batch.shapes)
-        placements = place_resized_windows(
-            options, resize, axes, layout.windows, lengths, batch.args
-        )
+        placements = self._place(batch.axes, batch.shapes, batch.args, layout)
         if out is None:
             out = empty(layout.shape, program.layout.dtype)
         if out.size and not program.pack(describe_arrays(arrays), placements, layout, out):

@@ -25,8 +25,8 @@ class ResizeOptions(NamedTuple):
     fit         how a sample fills its window, one of FIT_MODES
     short_side  the scaled size of the shorter side, before the central crop, or None
     pad_before  the positions before the sample by axis, for fit="pad"; other axes: centered
-    size        the size of all samples of a packed batch, along its axes that may differ, or None
-    multiple    chooses these sizes: both sides of an image are multiples of it; or None
+    multiple    chooses the sizes of samples of a packed batch: both sides of an image are multiples
+                of it; or None
     min_pixels, max_pixels    bounds of the area of an image whose size is chosen, or None
     ignore      the value of pixels that are omitted, NaN is math.nan; None: no pixel is
     """
@@ -36,7 +36,6 @@ class ResizeOptions(NamedTuple):
     fit: str = "stretch"
     short_side: int | None = None
     pad_before: tuple[tuple[str, int], ...] = ()
-    size: tuple[int, ...] | None = None
     multiple: int | None = None
     min_pixels: int | None = None
     max_pixels: int | None = None
@@ -80,7 +79,7 @@ def parse_resize(resize: Any, **options: Any) -> ResizeOptions | None:
         fit,
         _parse_short_side(options["short_side"], fit),
         _parse_pad_before(options["pad_before"], fit),
-        *_parse_sizing(*map(options.get, ("size", "multiple", "min_pixels", "max_pixels"))),
+        *_parse_sizing(*map(options.get, ("multiple", "min_pixels", "max_pixels"))),
         _parse_ignore(options["ignore"]),
     )
 
@@ -90,10 +89,9 @@ def _check_unused(options: dict[str, Any]) -> None:
     for name, value in options.items():
         default = RESIZE_DEFAULTS[name]
         if type(value) is not type(default) or value != default:
-            cure = "; to crop, give sizes by axis, as in h=4, w=5" if name == "size" else ""
             raise ArgumentError(
                 f'{name}={show(value)} needs a filter; give resize="bilinear" or another one of '
-                f"{', '.join(FILTERS)}{cure}"
+                f"{', '.join(FILTERS)}"
             )
 
 
@@ -113,8 +111,8 @@ def _parse_short_side(short_side: Any, fit: str) -> int | None:
 
 
 def _parse_sizing(
-    size: Any, multiple: Any, min_pixels: Any, max_pixels: Any
-) -> tuple[tuple[int, ...] | None, int | None, int | None, int | None]:
+    multiple: Any, min_pixels: Any, max_pixels: Any
+) -> tuple[int | None, int | None, int | None]:
     """Return the checked options that choose the sizes of the samples of a packed batch."""
     numbers = {"multiple": multiple, "min_pixels": min_pixels, "max_pixels": max_pixels}
     for name, value in numbers.items():
@@ -127,23 +125,9 @@ def _parse_sizing(
         if value is not None and multiple is None:
             raise ArgumentError(f"{name}={value} bounds the sizes that multiple= chooses; give it")
     multiple, low, high = numbers.values()
-    if multiple is not None and size is not None:
-        raise ArgumentError(
-            f"size={show(size)} and multiple={multiple} both choose the sizes of samples; remove "
-            "one"
-        )
     if low is not None and high is not None and low > high:
         raise ArgumentError(f"min_pixels={low} is above max_pixels={high}; exchange them")
-    if size is None:
-        return None, multiple, low, high
-    sides = size if isinstance(size, list | tuple) else [size]
-    checked = tuple(as_int(side) or 0 for side in sides)
-    if not checked or not all(1 <= side <= MAX_SIDE for side in checked):
-        raise ArgumentError(
-            f"size={show(size)}; a Collator has one size for all samples, as in size=(224, 224); "
-            "give one per sample to its call"
-        )
-    return checked, multiple, low, high
+    return multiple, low, high
 
 
 def _parse_ignore(ignore: Any) -> float | None:

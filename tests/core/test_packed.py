@@ -15,6 +15,7 @@ from layoutkit import (
     ArgumentError,
     Collator,
     DtypeError,
+    LayoutkitError,
     Packed,
     ShapeError,
     collate,
@@ -441,6 +442,189 @@ def test_random_flips_reverse_images():
     assert kinds == {True, False}
 
 
+def _make_photos(count=12):
+    return _make_images([(30 + n, 45 - n, 3) for n in range(count)])
+
+
+# ---- random windows ----------------------------------------------------------------------
+
+
+def test_random_crops_are_those_of_windows_of_one_size():
+    """Parts are drawn as for other batches, and sizes are chosen for the parts."""
+    photos, drawn = _make_photos(), {"crop": "random", "flip": "random", "seed": 3}
+    options = {"resize": "bicubic", "dtype": "float32", **drawn}
+    packed = Collator(PATCHES, p=5, q=5, multiple=10, max_pixels=900, **options)
+    batch = packed(photos, positions=range(12), epoch=1)
+    placed = Collator("hwc->bchw", h=9, w=9, **options).place(photos, positions=range(12), epoch=1)
+    parts, sizes = [], []
+    for photo, begin, extent, flips in zip(
+        photos, placed.begins, placed.sizes, placed.flips, strict=True
+    ):
+        part = photo[tuple(slice(n, n + m) for n, m in zip(begin, extent, strict=True))]
+        h, w = _choose_size(*extent.tolist(), 10, 100, 900)
+        (resized,) = collate([part], "hwc->bhwc", h=h, w=w, resize="bicubic", dtype="float32")
+        resized = resized[:, ::-1] if flips[1] else resized
+        parts.append(_split_patches(resized, 5, 5))
+        sizes.append((h // 5, w // 5))
+    _assert_packs(batch, parts, sizes)
+    assert len({*sizes}) > 3
+    assert len({*placed.flips[:, 1].tolist()}) == 2
+
+
+@pytest.mark.parametrize("of_call", [False, True])
+def test_random_windows_without_resizing(of_call):
+    """Windows of `size=` pixels begin anywhere in their samples, equally often."""
+    ramp = np.arange(8 * 9, dtype=np.int64).reshape(8, 9)
+    sizes = [(6, 6), (4, 9)] * 600 if of_call else [(6, 6)] * 1200
+    collator = Collator("(hp)(wq)->(bhw)(pq)", p=2, q=3, size=(6, 6), offset="random")
+    packed = collator([ramp] * 1200, positions=range(1200), size=sizes if of_call else None)
+    begins = []
+    for (height, width), patches in zip(sizes, packed.split(), strict=True):
+        y, x = divmod(int(patches[0, 0]), 9)
+        begins.append((height, y, x))
+        window = ramp[y : y + height, x : x + width]
+        blocks = window.reshape(height // 2, 2, width // 3, 3).transpose(0, 2, 1, 3)
+        np.testing.assert_array_equal(patches, blocks.reshape(-1, 6))
+    kinds, counts = np.unique(begins, axis=0, return_counts=True)
+    assert len(kinds) == (17 if of_call else 12)  # 3 x 4, and 5 x 1
+    assert (counts > 1200 / 17 / 3).all()
+
+
+def test_offsets_of_crops_of_a_call_are_drawn_for_their_sizes():
+    photos = _make_photos(40)
+    crop = {"h": [min(x.shape[:2]) for x in photos], "w": 3}
+    for pattern, sizes in ((PATCHES, {"p": 2, "q": 2, "size": (4, 4)}),
+                           ("hwc->bchw", {"h": 4, "w": 4})):  # fmt: skip
+        collator = Collator(pattern, resize="area", crop={"h": 3, "w": 3}, offset="random", **sizes)
+        placements = collator.place(photos, crop=crop, positions=range(40))
+        assert (placements.sizes[:, 0] == crop["h"]).all()
+        assert not placements.outside.any()
+        assert (placements.begins[:, 1] > 20).any()
+
+
+RANDOM = [
+    {"flip": "random", "channels": (0, 0, 2)},
+    {"flip": {"h": "random", "c": "random"}},
+    {"size": (20, 15), "offset": "random"},
+    {"size": (40, 50), "offset": "random", "flip": "random", "fill": 7},
+    {"resize": "bilinear", "multiple": 10, "crop": "random", "flip": "random"},
+    {"resize": "nearest", "size": (10, 20), "crop": {"scale": (0.1, 0.2)}},
+    {"resize": "area", "size": (10, 20), "crop": {"h": 12, "w": 17}, "offset": "random"},
+    {"resize": "bilinear", "multiple": 5, "crop": {"h": 50}, "fill": 3},
+]
+
+
+@pytest.mark.parametrize("options", RANDOM, ids=str)
+def test_placements_make_the_batch_that_would_have_drawn_them(options):
+    photos = [x[: len(x) // 5 * 5, : x.shape[1] // 5 * 5] for x in _make_photos()]
+    collator = Collator(PATCHES, p=5, q=5, dtype="float32", seed=2, **options)
+    expected = collator(photos, positions=range(12))
+    for samples in (photos, [x.shape for x in photos]):
+        placements = collator.place(samples, positions=range(12))
+        _assert_packs(collator(photos, placements=placements), expected.split(), expected.sizes)
+    assert Collator.from_dict(collator.to_dict()) == collator
+    assert pickle.loads(pickle.dumps(placements)) == placements
+    np.testing.assert_array_equal(
+        collator([photos[n] for n in (7, 2)], placements=placements[[7, 2]]).data,
+        np.concatenate([expected.split()[n] for n in (7, 2)]),
+    )
+
+
+def test_masks_and_boxes_follow_packed_images():
+    y, x = np.indices((40, 60))
+    images = [np.stack([y, x, 0 * x], -1).astype(np.float32)] * 8
+    draws = {"crop": {"scale": (0.2, 0.6)}, "flip": "random", "seed": 1}
+    collator = Collator("hwc->(bhw)c", resize="nearest", multiple=4, **draws)
+    placements = collator.place(images, positions=range(8))
+    packed = collator(images, placements=placements)
+    masks = Collator("hw->(bhw)", resize="nearest", size=(1, 1))
+    rows = masks([image[..., 1] for image in images], placements=placements)
+    np.testing.assert_array_equal(rows.data, packed.data[:, 1])
+    for placement, pixels, size in zip(placements, packed.split(), packed.sizes, strict=True):
+        height, width = size.tolist()
+        centers = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1) + 0.5
+        expected = np.floor(placement.to_image(centers))  # x, y
+        np.testing.assert_array_equal(pixels.reshape(height, width, 3)[..., [1, 0]], expected)
+        assert placement.region == (0, 0, width, height)
+    assert str(placements[:1]).startswith("sample 0: h[")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "match"),
+    [
+        (PATCHES, {"offset": "random"}, r"no window along h, w; .* size=\(224, 224\)"),
+        (PATCHES, {"crop": "random"}, r"give resize= as well, or .* size=\(224, 224\), offset="),
+        (PATCHES, {"resize": "area", "offset": "random"}, "give the size of the crop too"),
+        ("tfg->(btfg)", {"resize": "area", "crop": "random"}, r'along t, f, g; give crop=\{"t"'),
+    ],
+)
+def test_random_windows_need_sizes(pattern, options, match):
+    sizes = {"p": 5, "q": 5} if pattern == PATCHES else {}
+    with pytest.raises(ArgumentError, match=match):
+        Collator(pattern, **sizes, **options)
+
+
+def test_random_crops_need_the_size_of_windows():
+    collator = Collator(PATCHES, p=5, q=5, resize="area", crop="random")
+    for use in (collator, collator.place):
+        with pytest.raises(ArgumentError, match=r"needs the sizes .* give size=\(224, 224\)"):
+            use(_make_photos())
+    assert collator(_make_photos(), size=(5, 10)).sizes.tolist() == [[1, 2]] * 12
+
+
+def _place(pattern="hwc->(bhw)c", shapes=((30, 45, 3), (31, 44, 3)), **options):
+    return Collator(pattern, **options).place(shapes)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "placements", "match"),
+    [
+        ("hwc->(bhw)c", {}, _place(resize="area", size=(4, 4)), r"45.*|30.* to 4 .* not resized"),
+        ("hwc->(bh)wc", {"w": 9}, _place(size=(4, 4)), "window of 9 along w, but .* one of 4"),
+        ("hwc->(bhw)c", {}, _place("hwc->bchw", h=50, w=50, resize="area", fit="pad"), "after it"),
+        ("hwc->bhwc", {"h": 4, "w": 4}, _place(size=(4, 4)), "pack these samples, too"),
+        ("hwc->(bhw)c", {}, _place(size=(4, 4))[:1], "placements has 1 samples"),
+        ("hwc->(bhw)c", {}, _place(shapes=((30, 45, 3),) * 2, size=(4, 4)), "31 along h, but pl"),
+        ("tfc->(btf)c", {}, _place(size=(4, 4)), "no axis h of their own"),
+        ("hwc->(bhw)c", {"size": (50, 50)}, _place(size=(50, 50), fill=0), "fill=0 to pad"),
+    ],
+)
+def test_placements_that_do_not_fit(pattern, options, placements, match):
+    collator = Collator(pattern, **options)
+    with pytest.raises(LayoutkitError, match=match):
+        collator(_make_photos(2), placements=placements)
+
+
+def test_placements_replace_the_size_of_a_call():
+    placements = _place(size=(4, 4))
+    with pytest.raises(ArgumentError, match=r"size=\(4, 4\) and placements= both"):
+        Collator("hwc->(bhw)c")(_make_photos(2), size=(4, 4), placements=placements)
+    with pytest.raises(ArgumentError, match="give the size of windows by axis, as in h=4, w=4"):
+        Collator("hwc->bhwc", h=4, w=4).place([(9, 9, 3)], size=(4, 4))
+
+
+def test_packed_batches_follow_windows_of_one_size():
+    photos = _make_photos()
+    drawn = Collator("hwc->bhwc", h=10, w=15, resize="area", crop="random", flip="random")
+    placements = drawn.place(photos, positions=range(12))
+    batch = drawn(photos, placements=placements)
+    packed = Collator(PATCHES, p=5, q=5, resize="area")(photos, placements=placements)
+    _assert_packs(packed, [_split_patches(x, 5, 5) for x in batch], [(2, 3)] * 12)
+
+
+def test_tensors_with_gradients_have_random_windows():
+    torch = pytest.importorskip("torch")
+    photos = _make_photos(4)
+    for options in ({"resize": "bilinear", "multiple": 10, "crop": "random", "flip": "random"},
+                    {"size": (20, 25), "offset": "random", "flip": "random"}):  # fmt: skip
+        collator = Collator(PATCHES, p=5, q=5, dtype="float32", **options)
+        expected = collator(photos, positions=range(4))
+        tensors = [torch.from_numpy(x).float().requires_grad_() for x in photos]
+        packed = collator(tensors, positions=range(4))
+        np.testing.assert_allclose(packed.data.detach().numpy(), expected.data, atol=1e-4)
+        np.testing.assert_array_equal(packed.offsets, expected.offsets)
+
+
 def test_errors_name_the_sample_and_the_sizes():
     images = _make_images([(28, 28, 3), (28, 30, 3)])
     with pytest.raises(ShapeError, match=r"sample 1.*30.*q=14"):
@@ -462,7 +646,9 @@ def test_errors_name_the_sample_and_the_sizes():
         ({"resize": "bilinear", "size": 28}, ArgumentError, "2 whole numbers"),
         ({"resize": "bilinear", "size": [(28, 28)] * 3}, ShapeError, "for 2 samples"),
         ({"resize": "bilinear", "size": (0, 28)}, ShapeError, "sample 0 has size=0 along h"),
-        ({"size": (28, 28)}, ArgumentError, "give resize="),
+        ({"size": (30, 28)}, ShapeError, "sample 0.*30.*p=14"),
+        ({"size": (42, 28)}, ShapeError, "sample 0 has size 28 along h, but its window of 42"),
+        ({"size": (28, 28), "crop": {"h": 28}}, ArgumentError, "give resize= too"),
         ({"multiple": 28}, ArgumentError, "needs a filter"),
         ({"resize": "bilinear", "min_pixels": 28}, ArgumentError, "multiple="),
         ({"resize": "bilinear", "multiple": 0}, ArgumentError, "whole number"),

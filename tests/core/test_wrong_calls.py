@@ -99,7 +99,7 @@ TABLE = [
     (CONVERT, "size=(8, 9)", ShapeError, "collate and Collator do", ""),
     (CONVERT, "height=40", ShapeError, "did you mean h=?", "h=40"),
     (CONVERT, "axes=(0, 3, 1, 2)", ShapeError, '"bhwc->bchw"', ""),
-    (BATCH, "size=(20, 24)", ArgumentError, "needs a filter", 'h=20, w=24, resize="bilinear"'),
+    (BATCH, "size=(20, 24)", ArgumentError, "as in h=20, w=24", 'h=20, w=24, resize="bilinear"'),
     (BATCH, "dsize=(20, 24)", ShapeError, "h=20, w=24", 'h=20, w=24, resize="bilinear"'),
     (WINDOWS, "resample=3", ShapeError, 'resize="bilinear"', 'resize="bilinear"'),
     (WINDOWS, "mask_interpolation=0", ShapeError, "resize= is the filter", 'resize="nearest"'),

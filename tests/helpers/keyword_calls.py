@@ -337,13 +337,14 @@ table(
 )
 table(
     "Collator.place",
-    lambda samples=PHOTOS, pattern="hwc->bchw", options=None, **k: Collator(
-        pattern, h=4, w=5, **(options or {})
+    lambda samples=PHOTOS, pattern="hwc->bchw", sizes=None, options=None, **k: Collator(
+        pattern, **(sizes or {"h": 4, "w": 5}), **(options or {})
     ).place(samples, **k),
     indices=case([3], **ROWS),
     offset=case({"h": 0}),
     flip=case("w"),
     crop=case({"h": 3}, options=RESIZED),
+    size=case((4, 6), pattern=PACKED["pattern"], sizes=PACKED["sizes"], options=RESIZED),
     positions=case([5, 6], **RANDOM),
     epoch=case(3, positions=[5, 6], **RANDOM),
 )

@@ -36,7 +36,7 @@ class CropArgs(NamedTuple):
     offset: Any = None
     flip: Any = None
     crop: Any = None  # the size of the part that is resized; None: the whole sample
-    size: Any = None  # the size to which samples of a packed batch are resized
+    size: Any = None  # of the windows of a packed batch, along the axes that may differ
     placements: Any = None  # the Placements, in place of the others
 
     def fill_none(self, others: CropArgs) -> CropArgs:

@@ -18,6 +18,7 @@ from ...memory import Array
 from ..fitting import MAX_SIDE
 from ..resize import ResizeOptions
 from .arguments import CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
+from .placement import match_placements
 from .samples import SampleAxes
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ def lay_out_samples(
     """Return the layout of a packed batch.
 
     shapes     (samples, axes) int64
-    targets    (samples, resizable axes) int64, the sizes to which samples are resized; None: they
-               keep their sizes
+    targets    (samples, resizable axes) int64, the sizes of windows along these axes; None: the
+               sizes of the samples
 
     Raises ShapeError if a sample does not fit the pattern, or if no memory holds the batch.
     """
@@ -109,7 +110,8 @@ def _resolve(
     try:
         return axes.pattern.resolve(tuple(shape), options.convert.sizes)
     except ShapeError as error:
-        cure = "" if options.resize else '; or resize samples: resize="bicubic", multiple=28'
+        is_sized = options.resize is not None or options.size is not None
+        cure = "" if is_sized else '; or resize samples: resize="bicubic", multiple=28'
         raise ShapeError(f"sample {number}, with b=1: {error}{cure}") from None
 
 
@@ -122,17 +124,24 @@ def parse_packed_args(
 ) -> tuple[dict[str, PerSampleArgs], Array | None]:
     """Return the arguments `offset`, `flip` and `crop` of a call by axis, and the chosen sizes.
 
-    Sizes are int64 (samples, resizable axes); None: samples are not resized.
+    Sizes are int64 (samples, resizable axes); None: windows have the sizes of their samples.
     """
     count, resize = len(shapes), options.resize
-    if resize is None:
-        if args.size is not None:
-            raise ArgumentError(
-                f"size={show(args.size)} is the size to which samples are resized; give resize= too"
-            )
-        offset, flip = parse_offset_and_flip(axes, args, count)
-        return {"offset": offset, "flip": flip}, None
     placed = axes.cropped | axes.resizable
+    resized = [*axes.resizable.values()]
+    if args.placements is not None:
+        placements = match_placements(options, axes, axes.select_channels(shapes), args)
+        columns = placed.values()
+        fields = {"offset": placements.begins}
+        if resize is not None:
+            fields["crop"] = placements.sizes
+        given = {name: {n: values[:, n] for n in columns} for name, values in fields.items()}
+        flips = placements.flips.astype(np.int64)
+        given["flip"] = {n: flips[:, n] for n in axes.axis_indices.values()}
+        return given, placements.scaled[:, resized]
+    if resize is None:
+        offset, flip = parse_offset_and_flip(axes, args, count)
+        return {"offset": offset, "flip": flip}, parse_size(options, axes, count, args.size)
     parsed = {
         "offset": parse_per_sample("offset", args.offset, placed, count),
         "flip": parse_per_sample("flip", args.flip, axes.axis_indices, count),
@@ -141,32 +150,38 @@ def parse_packed_args(
     extents = shapes.copy()
     for axis, values in parsed["crop"].items():
         extents[:, axis] = values
-    names, resized = [*axes.resizable], [*axes.resizable.values()]
-    return parsed, choose_sizes(resize, names, extents[:, resized], args.size)
+    sizes = parse_size(options, axes, count, args.size)
+    return parsed, _choose_sizes(resize, axes, extents[:, resized]) if sizes is None else sizes
 
 
-def choose_sizes(resize: ResizeOptions, names: Sequence[str], extents: Array, size: Any) -> Array:
+def _choose_sizes(resize: ResizeOptions, axes: SampleAxes, extents: Array) -> Array:
     """Return the sizes to which samples are resized, int64 (samples, resizable axes).
 
-    names      the names of the resizable axes, in the order of a sample
     extents    (samples, resizable axes) int64, the sizes of the samples, or of their crops
-    size       the argument of the call: one size for all samples, or one per sample
 
-    Raises ArgumentError or ShapeError if no sizes are given, or if they are malformed.
+    Raises ArgumentError or ShapeError if no option chooses them, or if it cannot.
     """
-    if size is None and resize.size is None and resize.multiple is None:
+    names = [*axes.resizable]
+    if resize.multiple is None:
         pair = ", ".join(["224"] * len(names))
         raise ArgumentError(
             f"resize={resize.filter!r} needs the sizes of the resized samples: give "
             f"size=({pair}), one per sample, or multiple=28 to choose them"
         )
-    if size is None and resize.multiple is not None:
-        return _choose_multiples(resize, names, extents)
-    return _parse_size(resize.size if size is None else size, names, len(extents))
+    return _choose_multiples(resize, names, extents)
 
 
-def _parse_size(size: Any, names: Sequence[str], count: int) -> Array:
-    """Return the sizes as int64 (samples, axes); raise ArgumentError or ShapeError."""
+def parse_size(options: CollateOptions, axes: SampleAxes, count: int, size: Any) -> Array | None:
+    """Return the sizes of windows in pixels, int64 (samples, resizable axes); None: none are given.
+
+    size    the argument of the call: one size for all samples, or one per sample; None: the option
+
+    Raises ArgumentError or ShapeError if they are malformed.
+    """
+    size = options.size if size is None else size
+    if size is None:
+        return None
+    names = [*axes.resizable]
     numbers = as_int_array(size)
     expected = f"{len(names)} whole numbers ({', '.join(names)}) for all samples, or per sample"
     if numbers is None or numbers.dtype.kind != "i" or numbers.shape[-1:] != (len(names),):

@@ -298,7 +298,7 @@ class Placements:
         """Return the read-only placements along some axes, given by name."""
         names = tuple(axes)
         columns = [self.axes.index(name) for name in names]
-        window = tuple([self.window[column] for column in columns])
+        window = tuple([self.window[column] for column in columns]) if self.window else ()
         resized = tuple([n for n, column in enumerate(columns) if column in self.resized])
         selected = as_slice(columns)
         fields = [field[:, selected] for field in self._fields]
@@ -328,7 +328,7 @@ class Placements:
         length, begin, size, scaled, first, is_flipped = (
             field[number, column].item() for field in self._fields
         )
-        window = self.window[column]
+        window = self.window[column] if self.window else scaled
         scale = scaled / size if size else 1.0
         offset = -begin * scale - first
         low = max(0, -first) if begin > 0 else 0
@@ -340,10 +340,11 @@ class Placements:
     def _describe(self, number: int) -> str:
         """Return the placement of a sample as text, such as "h[10:210] of 480 -> 224"."""
         parts = []
-        for column, (name, window) in enumerate(zip(self.axes, self.window, strict=True)):
+        for column, name in enumerate(self.axes):
             length, begin, size, scaled, first, is_flipped = (
                 field[number, column].item() for field in self._fields
             )
+            window = self.window[column] if self.window else scaled
             text = f"{name}[{begin}:{begin + size}] of {length} -> {scaled}"
             text += f"[{first}:{first + window}]" if (first, scaled) != (0, window) else ""
             parts.append(text + " flipped" * is_flipped)
@@ -753,7 +754,15 @@ def _use_placements(
     placements = _check_placements(args, len(lengths))
     text = options.convert.pattern.text
     columns = _match_columns(text, axes, placements)
-    _check_sizes(axes, window, lengths, placements, columns)
+    if not placements.window:
+        raise ArgumentError(
+            f'placements are of a packed batch, whose windows differ in size, but "{text}" has '
+            'windows of one size; pack these samples, too, as in "hwc->(bhw)c"'
+        )
+    _check_window(axes, window, placements, columns)
+    expected = np.empty(lengths.shape, np.int64)
+    expected[:] = window  # along axes that are not placed
+    _check_lengths(axes, expected, lengths, placements, columns)
     begins = np.zeros(lengths.shape, np.int64)
     sizes = begins + np.array(window, np.int64)
     scaled, firsts, flips = sizes.copy(), begins.copy(), np.zeros(lengths.shape, bool)
@@ -771,7 +780,7 @@ def _use_placements(
 def _check_placements(args: CropArgs, count: int) -> Placements:
     """Return the placements of a call of `count` samples; raise if they are not, or not alone."""
     placements = _check_type(args.placements)
-    for name, value in zip(CropArgs._fields[:3], args[:3], strict=True):
+    for name, value in zip(CropArgs._fields[:4], args[:4], strict=True):
         if value is not None:
             raise ArgumentError(
                 f"{name}={show(value)} and placements= both place the samples; remove one of them"
@@ -795,22 +804,73 @@ def _match_columns(text: str, axes: SampleAxes, placements: Placements) -> list[
     return [axes.axis_indices[name] for name in placements.axes]
 
 
-def _check_sizes(
-    axes: SampleAxes,
-    window: tuple[int, ...],
-    lengths: Array,
-    placements: Placements,
-    columns: list[int],
+def match_placements(
+    options: CollateOptions, axes: SampleAxes, lengths: Array, args: CropArgs
+) -> Placements:
+    """Return the placements of a call of a packed batch, with a column for each axis of samples.
+
+    Each window is a whole scaled crop. Along an axis that is not placed, it is the whole sample.
+
+    Raises ArgumentError or ShapeError if the placements are of other samples, or cannot be packed.
+    """
+    given = _check_placements(args, len(lengths))
+    text = options.convert.pattern.text
+    columns = _match_columns(text, axes, given)
+    _check_lengths(axes, lengths, lengths, given, columns)
+    is_padded = given.firsts != 0
+    if given.window:
+        is_padded |= given.scaled != np.array(given.window)
+    for number, axis in zip(*is_padded.nonzero(), strict=True):
+        raise ArgumentError(
+            f"sample {number} is padded or cropped along {given.axes[axis]} after it is scaled, "
+            f'but "{text}" packs whole scaled samples; give placements of another Collator, '
+            'without short_side= and fit="pad"'
+        )
+    begins, sizes, flips = 0 * lengths, lengths.copy(), np.zeros(lengths.shape, bool)
+    begins[:, columns], sizes[:, columns], flips[:, columns] = (
+        given.begins,
+        given.sizes,
+        given.flips,
+    )
+    scaled = sizes.copy()
+    scaled[:, columns] = given.scaled
+    if options.resize is None:
+        _check_unscaled(text, axes.names, sizes, scaled)
+    expected = scaled.copy()
+    for name, axis in axes.resized.items():
+        expected[:, axis] = axes.sizes[name]
+    fixed = [
+        n for n in range(axes.sample.ndim) if n not in (axes.cropped | axes.resizable).values()
+    ]
+    expected[:, fixed] = lengths[:, fixed]
+    for number, axis in zip(*(scaled != expected).nonzero(), strict=True):
+        raise ShapeError(
+            f"sample {number} has a window of {expected[number, axis]} along {axes.names[axis]}, "
+            f"but is placed in one of {scaled[number, axis]}; give both one size"
+        )
+    return Placements(axes.names, (), (), lengths, begins, sizes, scaled, 0 * begins, flips)
+
+
+def _check_window(
+    axes: SampleAxes, window: tuple[int, ...], placements: Placements, columns: list[int]
 ) -> None:
-    """Raise ShapeError unless windows and samples have the sizes of the placements."""
+    """Raise ShapeError unless windows have the sizes of the placements."""
     for name, placed, axis in zip(placements.axes, placements.window, columns, strict=True):
         if window[axis] != placed:
             raise ShapeError(
                 f"windows have size {window[axis]} along {name}, but sample 0 is placed in a "
                 f"window of {placed}; give {name}={placed}"
             )
-    expected = np.empty(lengths.shape, np.int64)
-    expected[:] = window  # along the other axes
+
+
+def _check_lengths(
+    axes: SampleAxes, others: Array, lengths: Array, placements: Placements, columns: list[int]
+) -> None:
+    """Raise ShapeError unless samples have the sizes of the placements.
+
+    others    (samples, axes), the sizes that samples need along axes that are not placed
+    """
+    expected = others.copy()
     expected[:, columns] = placements.lengths
     for number, axis in zip(*(lengths != expected).nonzero(), strict=True):
         name, size = axes.names[axis], lengths[number, axis]
@@ -821,20 +881,15 @@ def _check_sizes(
                 "placements, or the placements of these samples"
             )
         raise ShapeError(
-            f"sample {number} has size {size} along {name}, and its window {window[axis]}, but "
+            f"sample {number} has size {size} along {name}, and its window "
+            f"{expected[number, axis]}, but "
             f"placements are along {', '.join(placements.axes)} only; give a {name} of one size"
         )
 
 
 def _as_crops(text: str, axes: SampleAxes, placed: Placements, may_fill: bool) -> Placements:
     """Return the placements of windows that are not resized, so that `firsts` are 0."""
-    is_scaled = placed.scaled != placed.sizes
-    for number, axis in zip(*is_scaled.nonzero(), strict=True):
-        raise ArgumentError(
-            f"sample {number} is scaled from size {placed.sizes[number, axis]} to "
-            f'{placed.scaled[number, axis]} along {axes.names[axis]}, but "{text}" is not resized; '
-            'give resize=, such as "nearest"'
-        )
+    _check_unscaled(text, axes.names, placed.sizes, placed.scaled)
     window = np.array(placed.window)
     is_cut = (placed.begins > 0) | (placed.begins + placed.sizes < placed.lengths)
     is_padded = (placed.firsts < 0) | (placed.firsts + window > placed.scaled)
@@ -849,6 +904,16 @@ def _as_crops(text: str, axes: SampleAxes, placed: Placements, may_fill: bool) -
         check_windows_inside(axes, placed.window, begins, placed.lengths)
     sizes = 0 * begins + window
     return replace(placed, begins=begins, sizes=sizes, scaled=sizes, firsts=0 * begins)
+
+
+def _check_unscaled(text: str, names: Sequence[str], sizes: Array, scaled: Array) -> None:
+    """Raise ArgumentError if a crop is scaled, for samples that are not resized."""
+    for number, axis in zip(*(scaled != sizes).nonzero(), strict=True):
+        raise ArgumentError(
+            f"sample {number} is scaled from size {sizes[number, axis]} to "
+            f'{scaled[number, axis]} along {names[axis]}, but "{text}" is not resized; '
+            'give resize=, such as "nearest"'
+        )
 
 
 def _check_resized(text: str, axes: SampleAxes, placed: Placements, may_fill: bool) -> None:

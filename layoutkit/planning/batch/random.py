@@ -7,7 +7,7 @@ source: threads, partitions, batches and resuming make no difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -117,6 +117,9 @@ class RandomCrop(NamedTuple):
         return centered_start(sizes - extents, "floor"), extents
 
 
+NO_WINDOWS: Mapping[str, Array] = {}
+
+
 class Draws(NamedTuple):
     """The values that are drawn for each sample of a batch: offsets, flips, then a crop."""
 
@@ -160,6 +163,20 @@ class CropAxes(NamedTuple):
     axis_indices: Mapping[str, int]  # the index in a sample of each axis, by name
     sizes: Mapping[str, int]  # of windows, by name; other axes have no window
     resized: bool  # True if samples are resized to these sizes
+    packed: tuple[str, ...] = ()  # axes along which windows may differ, with or without a size
+
+    @property
+    def placed(self) -> list[str]:
+        """The names of the axes along which samples have windows."""
+        return [*dict.fromkeys((*self.sizes, *(self.packed if self.resized else ())))]
+
+    @property
+    def sides(self) -> list[str]:
+        """The vertical and the horizontal axis of random crops, if these are two axes."""
+        names = self.placed
+        if len(names) != 2:  # such as the images of videos of any length
+            names = [name for name in names if name not in self.packed]
+        return sorted(names, key=WIDTHS.__contains__)
 
 
 class CropOptions(NamedTuple):
@@ -202,9 +219,12 @@ class CropOptions(NamedTuple):
         )
 
     def fixed(self) -> CropArgs:
-        """Return fixed options as the arguments of a call; a random crop is omitted."""
+        """Return fixed options as the arguments of a call; values that are drawn are omitted."""
         crops = () if isinstance(self.crop, RandomCrop) else self.crop
-        offset, flip, crop = (dict(pairs) or None for pairs in (self.offset, self.flip, crops))
+        offset, flip, crop = (
+            {name: value for name, value in pairs if value != RANDOM} or None
+            for pairs in (self.offset, self.flip, crops)
+        )
         return CropArgs(offset, flip, crop)
 
     def draw(
@@ -214,10 +234,13 @@ class CropOptions(NamedTuple):
         positions: SourcePositions,
         epoch: int | str,
         draw_values: Callable[[Draws, Array], Array] = draw_values,
+        windows: Mapping[str, Array] = NO_WINDOWS,
     ) -> CropArgs:
         """Return the options as the arguments of a call, with random values for each sample.
 
-        `shapes` has the shape of each sample as a row.
+        `shapes` has the shape of each sample as a row. `windows` has the sizes of the windows, or
+        of the parts that are resized, by axis, if they are arguments of the call: one size, or one
+        per sample.
         """
         offset, flip = DrawnByAxis(self.offset), DrawnByAxis(self.flip)
         offsets = [name for name, value in self.offset if value == RANDOM]
@@ -226,7 +249,7 @@ class CropOptions(NamedTuple):
         crop = DrawnByAxis()
         random_crop = self.crop if isinstance(self.crop, RandomCrop) else None
         if isinstance(self.crop, RandomCrop):
-            sides = sorted(axes.sizes, key=WIDTHS.__contains__)  # height before width
+            sides = axes.sides
         else:
             crop.update(self.crop)
         purposes: tuple[tuple[str, ...], ...]
@@ -239,10 +262,15 @@ class CropOptions(NamedTuple):
         else:
             keys = _make_file_keys(purposes, stage, positions.files)
         index = axes.axis_indices
+        sizes = {**axes.sizes, **crop, **dict.fromkeys(windows, 0)}
+        if windows:  # offsets are drawn from the positions that windows of size 0 would have
+            shapes = shapes.copy()
+            for name, window in windows.items():
+                shapes[:, index[name]] -= window
         draws = Draws(
             keys,
             positions.numbers,
-            [(index[name], crop.get(name, axes.sizes[name])) for name in offsets],
+            [(index[name], sizes[name]) for name in offsets],
             len(flips),
             random_crop,
             [*map(index.__getitem__, sides)],
@@ -308,17 +336,20 @@ def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | Rand
     if crop is None:
         return ()
     if not axes.resized:
+        window = "size=(224, 224)" if axes.packed else format_sizes(crop)
         raise ArgumentError(
-            f"crop={show(crop)} is a part of samples that is resized; give resize= as well, or for "
-            f'windows of one size {format_sizes(crop)}, offset="random"'
+            f"crop={show(crop)} is a part of samples that is resized; give resize= as well, or "
+            f'windows of one size, {window}, offset="random"'
         )
-    if isinstance(crop, Mapping) and {*map(axis_name, crop)} & {*axes.sizes}:
-        pairs = _parse_by_axis("crop", crop, axes.sizes).items()
+    if isinstance(crop, Mapping) and {*map(axis_name, crop)} & {*axes.placed}:
+        pairs = _parse_by_axis("crop", crop, axes.placed).items()
         return tuple((name, _parse_extent(name, value)) for name, value in pairs)
-    if len(axes.sizes) != 2:
+    if len(axes.sides) != 2:
+        part = ", ".join(f'"{name}": 200' for name in axes.packed)
+        cure = f'crop={{{part}}}, offset="random"' if part else "h= and w="
         raise ArgumentError(
             f"crop={show(crop)} draws parts of images, which are resized along two axes, but "
-            f'"{axes.text}" is resized along {", ".join(axes.sizes)}; give h= and w='
+            f'"{axes.text}" is resized along {", ".join(axes.placed)}; give {cure}'
         )
     if not isinstance(crop, Mapping):
         sizes = f"a dict of scale and ratio, or sizes by axis, such as {format_sizes_as_dict(crop)}"
@@ -363,7 +394,7 @@ def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, An
                 f"offset={show(option)}, but random crops have random offsets; omit it"
             )
         return ()
-    cropped = [name for name, _ in crop] if axes.resized else [*axes.sizes]
+    cropped = [name for name, _ in crop] if axes.resized else axes.placed
     offsets: dict[str, Any]
     if isinstance(option, str) and option == RANDOM:
         offsets = dict.fromkeys(cropped, RANDOM)
@@ -378,7 +409,7 @@ def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, An
         offsets[name] = RANDOM
     lacking = [name for name, value in offsets.items() if value == RANDOM and name not in cropped]
     if lacking or (option is not None and not offsets):
-        others = [*axes.sizes] if axes.resized else [*axes.axis_indices] or ["h", "w"]
+        others = axes.placed if axes.resized else [*axes.axis_indices] or ["h", "w"]
         raise _make_no_window_error(option, axes, lacking or others)
     return tuple(offsets.items())
 
@@ -393,6 +424,9 @@ def _make_no_window_error(option: Any, axes: CropAxes, names: Sequence[str]) -> 
             'crop="random" for random parts of images'
         )
     sizes = ", ".join(f"{name}=224" for name in names)
+    if axes.packed:
+        sizes = f"size=({', '.join(['224'] * len(axes.packed))})"
+        listed = ", ".join(axes.packed)
     return ArgumentError(
         f'offset={show(option)} draws the start of a window, but Collator("{axes.text}") has no '
         f"window along {listed}; give the Collator window sizes, as in {sizes}"
@@ -420,7 +454,7 @@ def _parse_flip(option: Any, axes: CropAxes) -> tuple[tuple[str, Any], ...]:
     return tuple(flips.items())
 
 
-def _parse_by_axis(arg_name: str, option: Any, names: Mapping[str, int]) -> dict[str, Any]:
+def _parse_by_axis(arg_name: str, option: Any, names: Collection[str]) -> dict[str, Any]:
     if option is None:
         return {}
     if isinstance(option, str):

@@ -82,7 +82,7 @@ def test_packed_and_padded_fields(patches):
         tokens, lengths = batch.input["tokens"]
         np.testing.assert_array_equal(tokens.input, PAD([TOKENS[n] for n in rows]).data)
         assert lengths.tolist() == [n + 1 for n in rows]
-        assert batch.placements is None
+        assert (batch.placements is None) == (patches is PATCHES)
 
 
 def test_packed_fields_of_equal_axes():
@@ -93,12 +93,41 @@ def test_packed_fields_of_equal_axes():
         np.testing.assert_array_equal(patches.offsets, masks.offsets)
 
 
-def test_a_packed_field_neither_follows_nor_leads():
+RANDOM_CROPS = Collator(
+    "(hp)(wq)c->(bhw)(cpq)", p=7, q=7, resize="nearest", multiple=7, crop="random", flip="random"
+)
+CROPS = Collator("hwc->bhwc", h=14, w=7, resize="nearest", crop="random", flip="random")
+SHADED = [image + np.arange(image.size, dtype=np.uint8).reshape(image.shape) for image in IMAGES]
+
+
+@pytest.mark.parametrize("image", [RANDOM_CROPS, CROPS])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_packed_fields_lead_and_follow(image, num_workers):
+    """The patches of a mask are at random crops of the image, with or without patches of it."""
+    mask = Collator("(hp)(wq)->(bhw)(pq)", p=7, q=7, resize="nearest")
+    batcher = sampled_batcher(
+        range(5), batch_size=2, num_workers=num_workers, collate={"image": image, "mask": mask},
+        processor=lambda n, out: {"image": SHADED[int(n)], "mask": SHADED[int(n)][..., 0]},
+    )  # fmt: skip
+    for first, batch in zip((0, 2, 4), batcher, strict=True):
+        rows = range(first, min(first + 2, 5))
+        images = [SHADED[n] for n in rows]
+        assert batch.placements == image.place(images, positions=rows)
+        expected = mask([x[..., 0] for x in images], placements=batch.placements)
+        np.testing.assert_array_equal(batch.input["mask"].data, expected.data)
+        if image is RANDOM_CROPS:
+            np.testing.assert_array_equal(batch.input["image"].data[:, :49], expected.data)
+
+
+def test_packed_fields_that_cannot_lead_or_follow():
     mask = Collator("hw->bhw", h=14, w=14)
-    with pytest.raises(ArgumentError, match=r"field patches is packed and draws .* field mask"):
+    with pytest.raises(ArgumentError, match=r"field mask has windows of one size, but follows"):
         _open_fields(patches=FLIPPED, mask=mask)
-    for one in (mask, Collator("hw->bhw", flip="random")):
-        with pytest.raises(ArgumentError, match=r"field patches packs .* cannot follow field mask"):
+    for one in (
+        Collator("hw->bhw", h=14, w=14, resize="area", short_side=16),
+        Collator("hw->bhw", h="longest", w="longest", flip="random"),
+    ):
+        with pytest.raises(ArgumentError, match=r"patches packs .* cannot follow field mask"):
             _open_fields(patches=PATCHES, mask=one)
 
 
