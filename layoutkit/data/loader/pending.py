@@ -291,15 +291,11 @@ class PendingBatch(Pending):
                 self.input = np.empty((0, *self.dims), self._signature.dtype)
             return
         source = self.pipeline.sources[0]
-        positions = source.positions(self.records_at(self.kept_indices()))
+        numbers = self.records_at(self.kept_indices())
+        positions = source.positions(numbers)
         if self._chunks[0].is_from_source:
-            make_batch = partial(
-                collate_step.batch_of_rows,
-                source.index.source,
-                positions.numbers,
-                positions,
-                self.epoch,
-            )
+            array, rows = source.index.array_rows(numbers)  # type: ignore[arg-type]
+            make_batch = partial(collate_step.batch_of_rows, array, rows, positions, self.epoch)
         else:
             samples = [chunk.irregular[row] for chunk in self._chunks for row in kept_rows(chunk)]
             make_batch = partial(collate_step.batch, samples, positions, self.epoch)

@@ -232,7 +232,8 @@ def _samples(chunk: RecordChunk) -> Iterator[tuple[Sequence[int], Array]]:
     """
     rows = kept_rows(chunk)
     if chunk.is_from_source:
-        yield rows, chunk.pipeline.sources[0].index.source[0]
+        array, first = chunk.pipeline.sources[0].index.array_rows(chunk.numbers[0][:1])  # type: ignore[arg-type]
+        yield rows, array[first[0]]
     else:
         yield from (((row,), chunk.irregular[row]) for row in rows)
 

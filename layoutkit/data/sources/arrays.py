@@ -118,9 +118,8 @@ class TensorIndex(Index):
     def rows(self, numbers: Array) -> Array:
         return take(self._x, 0, self._partition.place(numbers))
 
-    @property
-    def source(self) -> Array:
-        return self._x
+    def array_rows(self, numbers: Array) -> tuple[Array, Array]:
+        return self._x, self._partition.place(numbers)
 
     def targets(self, numbers: Array) -> Array | None:
         if self._y is None:

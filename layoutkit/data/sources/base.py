@@ -150,9 +150,8 @@ class Index(UncachedState, Sequence[Record]):
         """Return the arrays of these records, copied into one; only if they are `in_memory`."""
         raise DataError(f"the records of a {self.kind} index are not rows of an array")
 
-    @property
-    def source(self) -> Array:
-        """The array whose rows are all records; only if they are `in_memory`."""
+    def array_rows(self, numbers: Array) -> tuple[Array, Array]:
+        """Return an array, and these records' rows in it; only if they are `in_memory`."""
         raise DataError(f"the records of a {self.kind} index are not rows of an array")
 
     def ranks(self, numbers: Array) -> Array | None:
@@ -405,9 +404,8 @@ class SelectedIndex(Index):
     def rows(self, numbers: Array) -> Array:
         return self._whole.rows(self._numbers[numbers])
 
-    @property
-    def source(self) -> Array:
-        return self._whole.source
+    def array_rows(self, numbers: Array) -> tuple[Array, Array]:
+        return self._whole.array_rows(self._numbers[numbers])
 
     def ranks(self, numbers: Array) -> Array | None:
         ranks = self._whole.ranks(self._numbers[numbers])

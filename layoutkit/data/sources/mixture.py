@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import gcd, lcm
 from numbers import Integral
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..._utils.random import make_key
 from ..._utils.validation import as_fraction, check_choice, type_name
+from ...buffers import empty
 from ...errors import DataError
 from ...memory import Array
 from ..errors import check_has_records
@@ -47,6 +48,7 @@ class MixedIndex(Index):
         self.has_image_lists = any(source.has_image_lists for source in sources)
         self.gives_targets = sources[0].gives_targets
         self.skipped = sum(source.skipped for source in sources)
+        self.in_memory = _have_equal_rows(sources)
         self._partition = max((source.partition for source in sources), key=lambda part: part.parts)
 
     @property
@@ -79,6 +81,22 @@ class MixedIndex(Index):
         source, own = self.locate(number)
         return self.sources[source].record(int(own))._replace(position=number)
 
+    def records(self, numbers: Array) -> list[Record]:
+        """Return these records, those of one source together."""
+        records: list[Any] = [None] * len(numbers)
+        for source, places, own in self._split(numbers):
+            found = self.sources[source].records(own)
+            positions = numbers[places].tolist()
+            for place, position, record in zip(places.tolist(), positions, found, strict=True):
+                records[place] = record._replace(position=position)
+        return records
+
+    def rows(self, numbers: Array) -> Array:
+        return self._gather(numbers, lambda source, own: self.sources[source].rows(own))
+
+    def array_rows(self, numbers: Array) -> tuple[Array, Array]:
+        return self.rows(numbers), np.arange(len(numbers))
+
     def targets(self, numbers: Array) -> Array | None:
         """Return the sources' targets of these records, other than labels; or None."""
         if self.sources[0].targets(np.arange(1)) is None:
@@ -90,6 +108,8 @@ class MixedIndex(Index):
         getters = [source.getter(reader) for source in self.sources]
 
         def get(record: Record) -> Any:
+            if record.array is not None:
+                return record.array
             source, own = self.locate(record.position)
             return getters[source](self.sources[source].record(int(own)))
 
@@ -101,11 +121,20 @@ class MixedIndex(Index):
 
     def _gather(self, numbers: Array, read: Callable[[int, Array], Any]) -> Array:
         """Return `read(source, numbers in it)` of all sources, in the order of `numbers`."""
+        rows: Any = None
+        for source, places, own in self._split(numbers):
+            part = read(source, own)
+            if rows is None:
+                rows = empty((len(numbers), *part.shape[1:]), part.dtype)
+            rows[places] = part
+        return rows
+
+    def _split(self, numbers: Array) -> Iterator[tuple[int, Array, Array]]:
+        """Yield a source, the places in `numbers` of its records, and their numbers in it."""
         sources, own = self.locate(numbers)
-        used = np.unique(sources).tolist() or [0]
-        parts = [np.flatnonzero(sources == source) for source in used]
-        rows = [read(source, own[part]) for source, part in zip(used, parts, strict=True)]
-        return np.concatenate(rows)[np.argsort(np.concatenate(parts))]
+        for source in np.unique(sources).tolist() or [0]:
+            places = np.flatnonzero(sources == source)
+            yield source, places, own[places]
 
     def _select(self, numbers: Array, classes: Sequence[Label] | None = None) -> Index:
         raise DataError(
@@ -120,6 +149,15 @@ class MixedIndex(Index):
             for source, share in zip(self.sources, self.shares, strict=True)
         )
         return f"<mixture of {parts}>"
+
+
+def _have_equal_rows(sources: Sequence[Index]) -> bool:
+    """Return True if all records are rows of arrays in memory, of one shape and dtype."""
+    if not all(source.in_memory for source in sources):
+        return False
+    first = np.zeros(1, np.int64)
+    arrays = [source.array_rows(first)[0] for source in sources]
+    return len({(array.shape[1:], array.dtype) for array in arrays}) == 1
 
 
 def mix_indexes(pairs: Any, on_end: Any, open_source: Callable[[Any], Index]) -> MixedIndex:

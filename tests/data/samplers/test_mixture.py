@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from layoutkit import Collator, DataError
 from layoutkit.data import Ragged, mix, open_index, sampled_batcher, sampler
+from layoutkit.data.sources.base import SelectedIndex
 
 SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=4)
 WEIGHTS = st.one_of(st.integers(1, 9), st.floats(0.01, 9), st.fractions(Fraction(1, 50), 9))
@@ -195,6 +196,36 @@ def test_labels_targets_and_records():
         for batch in batches:
             numbers = [record.position for record in batch.item]
             assert np.array_equal(batch.target.input, expected[numbers])
+
+
+@pytest.mark.parametrize("kind", ["rows", "windows", "ragged", "other sizes"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_records_of_one_source_are_read_together(kind, workers, monkeypatch):
+    arrays = [np.arange(n * 60).reshape(n, 5, 4, 3).astype(np.uint8) for n in (9, 6)]
+    if kind == "other sizes":
+        arrays[1] = arrays[1].reshape(6, 4, 5, 3)
+    crops = Collator("hwc->bchw", h=3, w=2, offset="random")
+    collate = {"rows": None, "ragged": "ragged"}.get(kind, crops)
+    options = {"batch_size": 4, "sampler": "shuffle", "collate": collate, "num_workers": workers}
+    options["layout"] = "bhwc" if kind == "rows" else None
+
+    def read(**more):
+        sources = [(open_index(array)[::-1], len(array)) for array in arrays]
+        with sampled_batcher(mix(sources, on_end="drop"), **options, **more) as batches:
+            inputs = [batch.input for batch in batches]
+        get = (lambda x: x.data) if kind == "ragged" else (lambda x: x.forward_get("bchw"))
+        return [*map(get, inputs)]
+
+    one_by_one = read(processor=np.copy)
+    singles, sizes = [], []
+    name = "records" if kind == "other sizes" else "rows"
+    one, many = SelectedIndex.record, getattr(SelectedIndex, name)
+    monkeypatch.setattr(SelectedIndex, "record", lambda x, n: singles.append(n) or one(x, n))
+    monkeypatch.setattr(SelectedIndex, name, lambda x, n: sizes.append(len(n)) or many(x, n))
+    for batch, expected in zip(read(), one_by_one, strict=True):
+        assert np.array_equal(batch, expected)
+    assert len(singles) <= 1  # the first record is looked at before the loop
+    assert workers or max(sizes) > 1  # threads may read single records
 
 
 def test_items_and_their_targets():
