@@ -26,7 +26,7 @@ from .distributed import Shard, parse_shard
 from .epochs import EpochLength
 from .jpeg_rows import RowDecoder
 from .kept_records import BatcherCache, KeptRecords
-from .processing import Processing, Shape
+from .processing import Processing, Shape, split_resizing
 
 _MAX_WORKERS = 4  # threads by default
 _MOST_WORKERS = 4096  # threads that a caller may ask for; each has a stack
@@ -161,12 +161,14 @@ def make_sources(
             RecordSource(index, sampler, getter, index.getter(reader))
             for index, sampler, getter in zip(indexes, samplers, getters, strict=True)
         )
-    columns = zip(indexes, samplers, getters, decoders, cache.records, strict=True)
+    columns = zip(
+        indexes, samplers, getters, map(split_resizing, decoders), cache.records, strict=True
+    )
     return tuple(
         RecordSource(
-            index, sampler, getter, index.getter(reader), _decode_items(index, decode), kept
+            index, sampler, getter, index.getter(reader), _decode_items(index, decode), kept, resize
         )
-        for index, sampler, getter, decode, kept in columns
+        for index, sampler, getter, (decode, resize), kept in columns
     )
 
 

@@ -260,7 +260,7 @@ def sampled_batcher(
         prefetch=check_int("prefetch", prefetch),
         num_workers=workers,
         progress=check_bool("progress", progress),
-        chunk_seconds=None if pipeline.row_decoder is None else CHUNK_SECONDS,
+        chunk_seconds=CHUNK_SECONDS if pipeline.opens_some else None,
     )
     return Batcher(config, epoch)
 

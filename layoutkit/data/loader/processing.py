@@ -496,15 +496,26 @@ def resize_by_batch(processing: Processing) -> Processing:
     a Decoder refuses and a Collator does not.
     """
     decoder = processing.processor
-    if decoder is None or processing.input_dims is None or processing.dtype != np.uint8:
+    if processing.input_dims is None or processing.dtype != np.uint8:
         return processing
-    from ...images import Decoder
+    reader, resize = split_resizing(decoder)
+    if resize is None or processing.input_dims != decoder.input_dims:
+        return processing
+    return replace(processing, processor=reader, collate=resize)
+
+
+def split_resizing(decoder: Any) -> tuple[Any, Collator | None]:
+    """Return the Reader of a Decoder, and the Collator that resizes several of its images.
+
+    For another decoder, and a Decoder that resizes images one by one, return it and None.
+    """
+    if decoder is None:
+        return None, None
+    from ...images import Decoder  # lazy: few Batchers decode images
 
     if type(decoder) is not Decoder or decoder.library is not None or decoder.mode == "index":
-        return processing
-    if processing.input_dims != decoder.input_dims:
-        return processing
-    return replace(processing, processor=decoder.reader, collate=decoder.collator())
+        return decoder, None
+    return decoder.reader, decoder.collator()
 
 
 # ---- Results of any size --------------------------------------------------------------------

@@ -163,6 +163,54 @@ def test_batches_do_not_share_the_memory_of_the_cache(photos):
                 np.testing.assert_array_equal(batch.input.input, image)
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_images_that_are_not_kept_yet_are_resized_by_one_call(photos, monkeypatch, pairs):
+    paths = sorted(photos.glob("*/*.png"))
+    damaged = {3, 4, 20}
+
+    class Items:
+        def __len__(self):
+            return COUNT
+
+        def __getitem__(self, i):
+            data = b"no image" if i in damaged else paths[i].read_bytes()
+            return (data, i) if pairs else data
+
+    calls = []
+    collate = Collator.__call__
+    monkeypatch.setattr(
+        Collator, "__call__", lambda self, x, **o: calls.append(len(x)) or collate(self, x, **o)
+    )
+    found = []
+    for options in ({}, {"cache": "ram", "cache_bytes": "4 MiB"}):
+        calls.clear()
+        with sampled_batcher(
+            Items(), **SIZED, **{**OPTIONS, "batch_size": COUNT}, num_workers=0, **options
+        ) as batches:
+            (batch,) = batches
+            found.append(arrays(batch) if pairs else batch.input.input.tobytes())
+    assert found[0] == found[1]
+    assert (len(calls), sum(calls)) == (2, COUNT - len(damaged))  # blocks of up to 16
+
+
+def test_a_record_that_is_drawn_twice_is_read_once(photos):
+    image = next(photos.glob("*/*.png")).read_bytes()
+    reads = []
+
+    def get(record):
+        reads.append(record.position)
+        return image
+
+    source = {"x": range(300), "y": [0] * 300}  # more than are read before the first batch
+    weights = [1] * 20 + [0] * 280
+    with sampled_batcher(
+        source, get=get, **SIZED, batch_size=50, num_workers=0, weights=weights, cache="ram"
+    ) as batches:
+        for _ in batches:
+            pass
+    assert len(reads) == len({*reads}) > 128
+
+
 def test_targets_of_items_are_kept():
     class Items:
         reads = 0
