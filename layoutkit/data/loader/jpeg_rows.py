@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # are more than the heap keeps: page faults quadrupled the time of reading them.
 CHUNK_SECONDS = 16e-3
 _MIN_IMAGES = 2
-MAX_IMAGES = 16
+_MAX_IMAGES = 16
 
 
 class OpenedRecord(NamedTuple):
@@ -63,8 +63,8 @@ class RowDecoder:
     ) -> Iterator[OpenedRecord]:
         """Read the data of records, some at a time, and find the rows to decode."""
         numbers, files = positions
-        for start in range(0, len(inputs), MAX_IMAGES):
-            part = slice(start, start + MAX_IMAGES)
+        for start in range(0, len(inputs), _MAX_IMAGES):
+            part = slice(start, start + _MAX_IMAGES)
             at = SourcePositions(numbers[part], None if files is None else files[part])
             yield from self._open_some([self._open(item, get) for item in inputs[part]], at, epoch)
 

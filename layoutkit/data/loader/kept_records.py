@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class KeptRecords:
         num_kept = self._cache.num_kept
         if num_kept is None:
             self._add_to_sample(number, encode(value), is_new)
-        elif permute_index(_RANKS, number, self.count) < num_kept:
+        elif num_kept >= self.count or permute_index(_RANKS, number, self.count) < num_kept:
             self._cache.write(self._source, number, encode(value))
 
     def _add_to_sample(self, number: int, value: EncodedValue, is_new: bool) -> None:
@@ -80,19 +81,21 @@ class KeptRecords:
             else:
                 self._sample[number] = value if is_new else value.copy()
 
+    @cached_property
     def sampled_numbers(self) -> list[int]:
-        """Return the numbers of the records of the lowest ranks, in order."""
-        ranks = range(min(_SAMPLE, self.count))
-        return [unpermute_index(_RANKS, rank, self.count) for rank in ranks]
+        """The numbers of the records of the lowest ranks, in order."""
+        ranks = np.arange(min(_SAMPLE, self.count), dtype=np.uint64)
+        numbers: list[int] = unpermute_index(_RANKS, ranks, self.count).tolist()
+        return numbers
 
     def take_sample(self) -> list[EncodedValue | None]:
         """Return the records of the lowest ranks, None for those that could not be read."""
         sample, self._sample = self._sample, {}
-        return [sample.get(number) for number in self.sampled_numbers()]
+        return [sample.get(number) for number in self.sampled_numbers]
 
     def keep_sample(self, sample: Sequence[EncodedValue | None]) -> None:
         """Keep these records of the lowest ranks."""
-        for number, value in zip(self.sampled_numbers(), sample, strict=False):
+        for number, value in zip(self.sampled_numbers, sample, strict=False):
             if value is not None and value.parts:
                 self._cache.write(self._source, number, value)
 
@@ -121,7 +124,7 @@ class BatcherCache:
         if self.cache.num_kept is not None:
             return
         for records, source in kept.items():
-            read(source, records.sampled_numbers())
+            read(source, records.sampled_numbers)
         samples = [records.take_sample() for records in kept]
         sizes = np.zeros(max(map(len, samples)), np.int64)
         for sample in samples:

@@ -190,7 +190,7 @@ def test_images_that_are_not_kept_yet_are_resized_by_one_call(photos, monkeypatc
             (batch,) = batches
             found.append(arrays(batch) if pairs else batch.input.input.tobytes())
     assert found[0] == found[1]
-    assert (len(calls), sum(calls)) == (2, COUNT - len(damaged))  # blocks of up to 16
+    assert (len(calls), sum(calls)) == (1, COUNT - len(damaged))
 
 
 def test_a_record_that_is_drawn_twice_is_read_once(photos):
