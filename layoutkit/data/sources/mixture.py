@@ -82,7 +82,7 @@ class MixedIndex(Index):
         return self.sources[source].record(int(own))._replace(position=number)
 
     def records(self, numbers: Array) -> list[Record]:
-        """Return these records, those of one source together."""
+        """Return these records, reading each source once."""
         records: list[Any] = [None] * len(numbers)
         for source, places, own in self._split(numbers):
             found = self.sources[source].records(own)
