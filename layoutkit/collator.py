@@ -41,11 +41,12 @@ from .planning.batch.packing import Packed, parse_size
 from .planning.batch.placement import Placements
 from .planning.batch.random import (
     NO_WINDOWS,
-    CropAxes,
     CropOptions,
+    PreparedDraws,
     SourcePositions,
     as_positions,
 )
+from .planning.batch.samples import SampleAxes
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes, format_sizes
 from .planning.plan import (
     check_no_out,
@@ -179,7 +180,9 @@ class Collator:
         self._ignores_pixels = resize is not None and resize.ignore is not None
         self._has_crops = self._options.crops != CropOptions()
         self._is_random = self._options.crops.is_random
-        self._crop_axes: dict[int, CropAxes] = {}  # by the rank of samples
+        self._sample_axes: dict[int, SampleAxes] = {}  # by the rank of samples
+        # By the rank of samples, for calls that replace none of the options.
+        self._prepared_draws: dict[int, PreparedDraws] = {}
         self._calls = count()
         self._memory_collator = self._make_memory_collator()
         self._packed: PackedCollation | None = None
@@ -486,8 +489,8 @@ class Collator:
         Returns
         -------
         Placements
-            Along the axes that have a size of windows, or are named by `offset` or `flip`. Those of
-            a packed batch place the samples of other packed batches only.
+            Along the axes that have a size of windows, or are named by `offset` or `flip`. The
+            placements of a packed batch place samples of other packed batches only.
 
         Raises the errors of a call.
         """
@@ -495,7 +498,8 @@ class Collator:
             raise _make_graph_error()
         if size is not None and self._packed is None:
             raise _make_size_error(self.pattern, size)
-        epoch = check_int("epoch", epoch, error=ArgumentError)
+        if type(epoch) is not int or epoch < 0:
+            epoch = check_int("epoch", epoch, error=ArgumentError)
         arrays = self._as_sequence(samples, indices)
         if isinstance(arrays[0], Positioned):
             arrays, positions, epoch = _split_positions(arrays)
@@ -506,7 +510,10 @@ class Collator:
                 arrays = self._with_shapes(arrays)
         first, shapes, numbers = self._find_shapes(arrays, indices)
         table = stack_shapes(shapes, len(first))
-        axes = self._options.find_sample_axes(len(first), first)
+        axes = self._sample_axes.get(len(first))
+        if axes is None:
+            axes = self._options.find_sample_axes(len(first), first)
+            self._sample_axes[len(first)] = axes
         args = CropArgs(offset, flip, crop, size)
         own, is_random = self._select_own(args)
         if is_random:
@@ -671,7 +678,10 @@ class Collator:
         `arrays` have shapes, or are shapes. The indices select samples of one array, perhaps none;
         they are None for separate arrays.
         """
-        shapes = [x if type(x) is tuple else tuple(x.shape) for x in arrays]
+        if {*map(type, arrays)} == {np.ndarray}:
+            shapes = [x.shape for x in arrays]
+        else:
+            shapes = [x if type(x) is tuple else tuple(x.shape) for x in arrays]
         first, numbers = shapes[0], None
         if self._options.is_one_array:
             first = as_shape(first)
@@ -716,11 +726,14 @@ class Collator:
                 f"for {len(shapes)} samples; give one for each"
             )
         ndim = shapes.shape[1]
-        crop_axes = self._crop_axes.get(ndim)
-        if crop_axes is None:
-            crop_axes = self._crop_axes[ndim] = self._options.crop_axes(ndim)
+        is_whole = own is self._options.crops
+        prepared = self._prepared_draws.get(ndim) if is_whole else None
+        if prepared is None:
+            prepared = own.prepare(self._options.crop_axes(ndim))
+        if is_whole:
+            self._prepared_draws[ndim] = prepared
         windows = self._find_window_sizes(own, args, shapes)
-        return own.draw(crop_axes, shapes, sources, process, draw_values, windows)
+        return prepared.draw(shapes, sources, process, draw_values, windows)
 
     def _find_window_sizes(
         self, own: CropOptions, args: CropArgs, shapes: Array

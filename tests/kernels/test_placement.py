@@ -53,9 +53,10 @@ def assert_one_result(options, shapes, call, positions, epoch=0):
     table = np.array(shapes, np.int64)
     args = options.crops.fixed()
     if options.crops.is_random:
-        stage = options.crop_axes(3), table, positions, epoch
-        args = options.crops.draw(*stage, draw_values)
-        for mine, values in zip(args, options.crops.draw(*stage), strict=True):
+        prepared = options.crops.prepare(options.crop_axes(3))
+        stage = table, positions, epoch
+        args = prepared.draw(*stage, draw_values)
+        for mine, values in zip(args, prepared.draw(*stage), strict=True):
             assert (mine or {}).keys() == (values or {}).keys()
             for name in values or {}:
                 np.testing.assert_array_equal(mine[name], values[name])

@@ -31,7 +31,7 @@ def drawn(shape, bounds, seed=0, count=MANY, layout="hwc"):
     options = parse_crops(axes, None, None, bounds, seed)
     sizes = dict(zip("hwc", (*shape, 3), strict=True))
     shapes = np.tile([sizes[name] for name in layout], (count, 1))
-    args = options.draw(axes, shapes, SourcePositions(np.arange(count)), 0)
+    args = options.prepare(axes).draw(shapes, SourcePositions(np.arange(count)), 0)
     return np.stack([args.offset["h"], args.offset["w"], args.crop["h"], args.crop["w"]], 1)
 
 

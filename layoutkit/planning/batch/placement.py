@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
+from ..._utils.cache import MAX_KEPT
 from ..._utils.indexing import as_array, normalize_index, normalize_indices, normalize_slice
 from ..._utils.validation import as_int, check_bool, describe_type, show, type_name
 from ...errors import ArgumentError, DtypeError, ShapeError
@@ -297,11 +299,8 @@ class Placements:
     def select(self, axes: Iterable[str]) -> Placements:
         """Return the read-only placements along some axes, given by name."""
         names = tuple(axes)
-        columns = [self.axes.index(name) for name in names]
-        window = tuple([self.window[column] for column in columns]) if self.window else ()
-        resized = tuple([n for n, column in enumerate(columns) if column in self.resized])
-        selected = as_slice(columns)
-        fields = [field[:, selected] for field in self._fields]
+        columns, window, resized = _select_columns(names, *self._key())
+        fields = [field[:, columns] for field in self._fields]
         return Placements(names, window, resized, *fields).as_read_only()
 
     def as_read_only(self) -> Placements:
@@ -349,6 +348,17 @@ class Placements:
             text += f"[{first}:{first + window}]" if (first, scaled) != (0, window) else ""
             parts.append(text + " flipped" * is_flipped)
         return ", ".join(parts)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _select_columns(
+    names: tuple[str, ...], axes: tuple[str, ...], window: tuple[int, ...], resized: tuple[int, ...]
+) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    """Return the index of the columns of the axes `names`, their windows and the resized ones."""
+    columns = [axes.index(name) for name in names]
+    own_window = tuple([window[column] for column in columns]) if window else ()
+    own_resized = tuple([n for n, column in enumerate(columns) if column in resized])
+    return as_slice(columns), own_window, own_resized
 
 
 def _restore(*fields: Any) -> Placements:

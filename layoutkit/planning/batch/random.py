@@ -227,9 +227,52 @@ class CropOptions(NamedTuple):
         )
         return CropArgs(offset, flip, crop)
 
+    def prepare(self, axes: CropAxes) -> PreparedDraws:
+        """Return what does not depend on a call: the values to draw, and the fixed ones."""
+        random_crop = self.crop if isinstance(self.crop, RandomCrop) else None
+        crop = () if isinstance(self.crop, RandomCrop) else self.crop
+        offsets = [name for name, value in self.offset if value == RANDOM]
+        flips = [name for name, value in self.flip if value == RANDOM]
+        purposes: tuple[tuple[str, ...], ...]
+        purposes = *zip(repeat("offset"), offsets), *zip(repeat("flip"), flips)
+        if random_crop is not None:
+            purposes += (("crop",),)
+        fixed = []
+        for pairs in (self.offset, self.flip, crop):
+            values = {name: 0 if value == RANDOM else value for name, value in pairs}
+            fixed.append({name: np.array(value, np.int64) for name, value in values.items()})
+        sizes = {**axes.sizes, **dict(crop)}
+        return PreparedDraws(
+            axes.axis_indices,
+            self.seed or 0,
+            purposes,
+            offsets,
+            {name: sizes[name] for name in offsets if name in sizes},
+            flips,
+            random_crop,
+            [] if random_crop is None else axes.sides,
+            *fixed,
+        )
+
+
+class PreparedDraws(NamedTuple):
+    """The options that place windows in samples of one rank, prepared for all calls."""
+
+    axis_indices: Mapping[str, int]  # the index in a sample of each axis, by name
+    seed: int
+    purposes: tuple[tuple[str, ...], ...]  # of each drawn value, for its key
+    offsets: list[str]  # the axes along which the start of a window is drawn
+    sizes: dict[str, int]  # of windows along `offsets`, unless only calls have them
+    flips: list[str]  # the axes along which flips are drawn
+    random_crop: RandomCrop | None
+    sides: list[str]  # the vertical and the horizontal axis of a random crop
+    # Fixed values by axis, and 0 where a value is drawn.
+    offset: dict[str, Array]
+    flip: dict[str, Array]
+    crop: dict[str, Array]
+
     def draw(
         self,
-        axes: CropAxes,
         shapes: Array,
         positions: SourcePositions,
         epoch: int | str,
@@ -242,28 +285,15 @@ class CropOptions(NamedTuple):
         of the parts that are resized, by axis, if they are arguments of the call: one size, or one
         per sample.
         """
-        offset, flip = DrawnByAxis(self.offset), DrawnByAxis(self.flip)
-        offsets = [name for name, value in self.offset if value == RANDOM]
-        flips = [name for name, value in self.flip if value == RANDOM]
-        sides: list[str] = []
-        crop = DrawnByAxis()
-        random_crop = self.crop if isinstance(self.crop, RandomCrop) else None
-        if isinstance(self.crop, RandomCrop):
-            sides = axes.sides
-        else:
-            crop.update(self.crop)
-        purposes: tuple[tuple[str, ...], ...]
-        purposes = *zip(repeat("offset"), offsets), *zip(repeat("flip"), flips)
-        if sides:
-            purposes += (("crop",),)
-        stage = self.seed or 0, epoch
+        stage = self.seed, epoch
         if positions.files is None:
-            keys = _make_keys(purposes, stage)
+            keys = _make_keys(self.purposes, stage)
         else:
-            keys = _make_file_keys(purposes, stage, positions.files)
-        index = axes.axis_indices
-        sizes = {**axes.sizes, **crop, **dict.fromkeys(windows, 0)}
+            keys = _make_file_keys(self.purposes, stage, positions.files)
+        index, offsets, flips, sides = self.axis_indices, self.offsets, self.flips, self.sides
+        sizes = self.sizes
         if windows:  # offsets are drawn from the positions that windows of size 0 would have
+            sizes = sizes | dict.fromkeys(windows, 0)
             shapes = shapes.copy()
             for name, window in windows.items():
                 shapes[:, index[name]] -= window
@@ -272,16 +302,13 @@ class CropOptions(NamedTuple):
             positions.numbers,
             [(index[name], sizes[name]) for name in offsets],
             len(flips),
-            random_crop,
-            [*map(index.__getitem__, sides)],
+            self.random_crop,
+            [index[name] for name in sides],
         )
+        offset, flip, crop = map(DrawnByAxis, (self.offset, self.flip, self.crop))
         values = iter(draw_values(draws, shapes))
         for by_axis, names in ((offset, offsets), (flip, flips), (offset, sides), (crop, sides)):
             by_axis.update(zip(names, values, strict=False))
-        for by_axis in (offset, flip, crop):
-            for name, value in by_axis.items():
-                if not isinstance(value, np.ndarray):  # a fixed value
-                    by_axis[name] = np.array(value, np.int64)
         return CropArgs(offset or None, flip or None, crop or None)
 
 
