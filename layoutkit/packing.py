@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,9 +12,13 @@ import numpy as np
 from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .backends import dispatch
 from .backends.base import Adapter
-from .backends.collate import choose_adapter, make_stack_conversion, view_as_numpy
+from .backends.collate import (
+    choose_adapter,
+    find_functions,
+    make_stack_conversion,
+    view_as_numpy,
+)
 from .backends.cupy import CudaAdapter
-from .backends.registry import library_of
 from .backends.windows import choose_letters, make_keywords
 from .buffers import empty
 from .converter import Converter
@@ -305,6 +308,4 @@ def _pick(values: Array, number: int) -> int:
 
 def _concatenate(parts: list[Any]) -> Any:
     """Return arrays of one library, joined along their first axis."""
-    namespace = library_of(parts[0])
-    xp = getattr(namespace, "xp", None) or sys.modules[type(parts[0]).__module__.partition(".")[0]]
-    return xp.concatenate(parts, 0)
+    return find_functions(parts[0]).concatenate(parts, 0)

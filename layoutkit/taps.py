@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ._utils import fork
 from .buffers import empty_with_address
 from .kernels.cpu import resize_params as t
 from .memory import Array, data_pointer
+from .options import CollateOptions, parse_collate_options
 from .planning.batch.placement import Placements
 from .planning.batch.weights import count_taps
 from .planning.resize import FILTERS, ResizeOptions
@@ -202,6 +204,26 @@ def make_transposed_tap_tables(
     longest = [taps.weights.shape[2] for taps in tables]
     counts = np.array([[taps.counts.shape[1]] for taps in tables])
     return TapTables(memory, starts, longest, counts)
+
+
+def make_gradient_options(
+    placed_axes: Sequence[int], shape: tuple[int, ...], target: DType, threads: int | None = None
+) -> CollateOptions:
+    """Return the options of a batch of the gradients of samples of one shape and dtype.
+
+    Stacked gradients of windows are resized to `shape` along `placed_axes`, by any filter that
+    averages: its tap tables are replaced by transposed ones. Positions without taps are 0. Without
+    placed axes, gradients are only stacked.
+    """
+    letters = [letter for letter in ascii_lowercase if letter not in "bcf"][: len(shape)]
+    return parse_collate_options(
+        f"b{''.join(letters)}->b{''.join(letters)}",
+        {letters[axis]: shape[axis] for axis in placed_axes},
+        fill=0,
+        resize="bilinear" if placed_axes else None,
+        dtype=target,
+        threads=threads,
+    )
 
 
 def count_parts(resize: ResizeOptions) -> int:

@@ -93,6 +93,7 @@ class SampleTable(NamedTuple):
     read        the alignment in bytes of all items
     is_inside   whether all windows are inside of their samples
     pixel       selected channels that lines may contain in the order of the samples
+    has_gaps    whether weights of 0 are gaps between taps, whose items are omitted
     """
 
     item: int
@@ -104,6 +105,7 @@ class SampleTable(NamedTuple):
     read: int
     is_inside: bool
     pixel: PixelOrder | None = None
+    has_gaps: bool = False
 
 
 class _Tile(NamedTuple):
@@ -220,7 +222,7 @@ def _sum_macros(
     return {
         "LINE_TAPS": int(nest[line].is_resized), "ROOM": room, "STAGED": int(tile.is_staged),
         "BY_ROW": int(bool(nest[rows].coef)), "COVERED": int(is_covered), "REVERSED": 0,
-        "THREADS": SUM_THREADS,
+        "GAPS": int(table.has_gaps), "THREADS": SUM_THREADS,
     }  # fmt: skip
 
 

@@ -63,8 +63,9 @@ struct Taps {
     }
 };
 
+// GAPS: weights of 0 are gaps between taps. An item there may be NaN, and 0 * NaN is NaN.
 INLINE Source add(Source value, Source weight, Source sum) {
-    return multiply_add(value, weight, sum);
+    return GAPS && weight == 0 ? sum : multiply_add(value, weight, sum);
 }
 INLINE Source held(Item item) { return cast<SOURCE, SAMPLE, false>(item); }
 

@@ -122,6 +122,21 @@ def _stack_windows(adapter: Adapter, like: Any, windows: Windows, samples: Seque
     return stack
 
 
+def find_functions(like: Any) -> Any:
+    """Return the module of the functions of the library of `like`, such as `stack`.
+
+    Raises ArgumentError if the library does not stack arrays.
+    """
+    xp = getattr(library_of(like), "xp", None) or call_backend_hook("array_namespace", like)
+    xp = xp or sys.modules[type(like).__module__.partition(".")[0]]
+    if not hasattr(xp, "concatenate"):
+        raise ArgumentError(
+            f"samples are {type_name(like)}s, whose library does not stack arrays; give the arrays "
+            "inside, as in [x.to_numpy() for x in samples]"
+        )
+    return xp
+
+
 def _must_select_first(
     options: CollateOptions, axes: SampleAxes, shapes: Array, args: CropArgs
 ) -> bool:
@@ -176,7 +191,7 @@ class SymbolicWindows:
     """
 
     def __init__(self, windows: Windows, dtype: DType, adapter: Adapter, like: Any) -> None:
-        package = type(like).__module__.partition(".")[0]
+        self.xp = find_functions(like)
         namespace = library_of(like)
         self.namespace = namespace if isinstance(namespace, ArrayNamespace) else None
         if windows.resize is not None and self.namespace is None:
@@ -184,8 +199,6 @@ class SymbolicWindows:
                 f"resize= does not record operations of {type_name(like)}; compute the "
                 "samples first"
             )
-        xp = getattr(namespace, "xp", None) or call_backend_hook("array_namespace", like)
-        self.xp: Any = xp or sys.modules[package]
         self.adapter = adapter
         self.like = like
         self.windows = windows

@@ -17,6 +17,8 @@ import numpy as np
 
 from ..cpu.program import supports_float16
 from ..cpu.windows import compute_sample_gradients, stack_windows
+from ..cuda import windows as on_gpu
+from ..cuda.memory import DeviceAdapter, DeviceArray
 from ..memory import Array
 from ..normalize import CHANNEL
 from ..options import CollateOptions, parse_collate_options
@@ -175,6 +177,25 @@ class Windows:
         """Return the stacked windows of samples, a list of arrays or of the one array."""
         args = CropArgs(placements=self.placements)
         return stack_windows(self.options, samples, self.axis, self.shape, args)
+
+    def stack_on_gpu(self, samples: list[DeviceArray], adapter: DeviceAdapter) -> DeviceArray:
+        """Return the stacked windows of samples on a GPU, made by one launch."""
+        return on_gpu.stack_windows(self.options, samples, self.placements, adapter)
+
+    def transposed_on_gpu(self, grad: DeviceArray, adapter: DeviceAdapter) -> list[DeviceArray]:
+        """Return the gradients of samples, a stack for each group, made by a launch for each."""
+        return [
+            on_gpu.compute_sample_gradients(
+                grad,
+                numbers,
+                as_dtype(self.dtype),
+                self.resize,
+                self.placements,
+                self.placed_axes,
+                adapter,
+            )
+            for numbers in self.groups.values()
+        ]
 
     def transposed(self, grad: Array) -> list[Array]:
         """Return the gradients of samples, a stack for each group, from the gradient of windows."""

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, reduce
-from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._utils.cache import MAX_KEPT
 from ..memory import Array
-from ..options import CollateOptions, parse_collate_options
+from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs
 from ..planning.batch.placement import Placements
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import TapTables, count_parts, make_transposed_tap_tables
+from ..taps import (
+    TapTables,
+    count_parts,
+    make_gradient_options,
+    make_transposed_tap_tables,
+)
 from .collate import BatchProgram, make_batch_program
 from .resize import ResizeProgram
 from .window_table import SampleBatch, describe_arrays, describe_parts
@@ -147,15 +151,8 @@ def _find_gradient_program(
     threads: int | None,
 ) -> GradientProgram:
     """Return the cached program of the gradients of samples of one shape."""
-    letters = [letter for letter in ascii_lowercase if letter not in "bcf"][: len(shape)]
-    resize = ResizeOptions("bilinear")  # any filter that averages: a call has its own
-    options = parse_collate_options(
-        f"b{''.join(letters)}->b{''.join(letters)}",
-        {letters[axis]: shape[axis] for axis in placed_axes},
-        fill=0,
-        resize=resize.filter,
-        dtype=target,
-        threads=threads,
-    )
+    options = make_gradient_options(placed_axes, shape, target, threads)
+    if options.resize is None:
+        raise RuntimeError("gradients are resized")
     axes = options.find_sample_axes(len(shape))
-    return GradientProgram(options, resize, axes, count, shape, source, None)
+    return GradientProgram(options, options.resize, axes, count, shape, source, None)

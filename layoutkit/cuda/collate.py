@@ -8,7 +8,7 @@ they are, or resized as floats, and a conversion follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import gcd, prod
@@ -43,7 +43,7 @@ from ..planning.loops import byte_strides
 from ..planning.plan import Part, Plan, make_single_plan
 from ..planning.resize import ResizeOptions
 from ..spec import DType
-from ..taps import make_tap_tables
+from ..taps import TapTables, make_tap_tables
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
 from .runtime import runtime
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 _ALIGNMENT = 16  # bytes; the alignment of every part of a table
 _MOVED_BYTES = (1, 2, 4, 8, 16)
 TAP_HEAD_BYTES = 16  # before the weights of a position: the first tap and the number of taps
+_IDENTITY = ResizeOptions("nearest")
 _MOST_ITEMS = 8  # items of a pixel that is read as a whole to select channels
 
 
@@ -125,7 +126,7 @@ class DeviceCollateProgram:
         reads = None
         if options.resize is None or 0 not in shape:
             shapes = samples.shapes[:count]
-            reads = _reads_of(options, axes, place(options, axes, window, shapes, crops))
+            reads = self._place(axes, window, shapes, crops)
         post = make_window_conversion(options, shape, first.dtype, supports_float16)
         plan = self._plan(replace(post, device=None, copy=True), shape, dtype, first, out)
         is_aligned = out is None or out.is_aligned  # as kernels write
@@ -145,6 +146,12 @@ class DeviceCollateProgram:
         return PreparedBatch(
             result, remaining, _prepare_launch(axes, samples, reads, fill, written, is_float)
         )
+
+    def _place(
+        self, axes: SampleAxes, window: tuple[int, ...], shapes: Array, crops: CropArgs
+    ) -> Reads:
+        """Return the regions of samples that their windows read."""
+        return _reads_of(self._options, axes, place(self._options, axes, window, shapes, crops))
 
     @staticmethod
     def _check_arrays(arrays: Sequence[DeviceArray]) -> None:
@@ -255,7 +262,7 @@ def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
 # ---- the placement of windows ------------------------------------------------------------
 
 
-class _Reads(NamedTuple):
+class Reads(NamedTuple):
     """The indices of samples that windows read: a row per sample, a column per axis.
 
     Position p of a window reads index begins + p * steps of the sample. Along resized axes, p is a
@@ -265,15 +272,18 @@ class _Reads(NamedTuple):
     maps        for some axes, the index of each position of the window; -1: it is filled
     channels    the axis of channels that are selected in the same order from all samples, and the
                 order
+    make_taps   returns the tap tables of samples along a resized axis, with weights of a dtype
+    has_gaps    whether weights of 0 are gaps between taps
     """
 
     placements: Placements
-    resize: ResizeOptions | None
     begins: Array
     steps: Array
     resized: tuple[int, ...]
     maps: dict[int, Array]
     channels: tuple[int, tuple[int, ...]] | None
+    make_taps: Callable[[int, DType], TapTables]
+    has_gaps: bool = False
 
     @property
     def is_inside(self) -> bool:
@@ -284,7 +294,7 @@ class _Reads(NamedTuple):
         return not outside.any()
 
 
-def _reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) -> _Reads:
+def _reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) -> Reads:
     """Return the regions of samples that windows at these placements read."""
     window, flips = np.array(placements.window), placements.flips
     resized = placements.resized
@@ -310,7 +320,11 @@ def _reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements)
         else:
             order = np.array(options.channels, np.int64)
             maps[channel] = np.where(flips[:, channel, None], order[::-1], order)
-    return _Reads(placements, options.resize, begins, steps, resized, maps, channels)
+
+    def make_taps(axis: int, summed: DType) -> TapTables:
+        return make_tap_tables(options.resize or _IDENTITY, placements, [axis], summed)
+
+    return Reads(placements, begins, steps, resized, maps, channels, make_taps)
 
 
 # ---- the launch --------------------------------------------------------------------------
@@ -395,7 +409,7 @@ def _list_axis_extents(
 def _prepare_launch(
     axes: SampleAxes,
     samples: _Samples,
-    reads: _Reads,
+    reads: Reads,
     fill: Array,
     written: _Written,
     is_float: bool,
@@ -432,6 +446,7 @@ def _prepare_launch(
             samples.alignment(),
             reads.is_inside,
             _find_pixel_order(samples, reads, extents),
+            reads.has_gaps,
         ),
         item,
         epilogue,
@@ -454,7 +469,7 @@ def _kernel_items(
 
 def _window_axes(
     axes: SampleAxes,
-    reads: _Reads,
+    reads: Reads,
     written: _Written,
     extents: list[_AxisExtent],
     *,
@@ -485,7 +500,7 @@ def _make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array)
 
 
 def _make_sides(
-    samples: _Samples, reads: _Reads, extents: list[_AxisExtent], table: _Table
+    samples: _Samples, reads: Reads, extents: list[_AxisExtent], table: _Table
 ) -> tuple[Array, Array, dict[int, Array]]:
     """Return the starts, sides and heads of samples (see SampleTable).
 
@@ -525,7 +540,7 @@ def _make_sides(
 
 
 def _find_pixel_order(
-    samples: _Samples, reads: _Reads, extents: list[_AxisExtent]
+    samples: _Samples, reads: Reads, extents: list[_AxisExtent]
 ) -> PixelOrder | None:
     """Return the channel order of pixels that are read whole; None if they are large or differ."""
     if reads.channels is None:
@@ -545,7 +560,7 @@ def _find_pixel_order(
     return PixelOrder(number, order, count, shifts, strides)
 
 
-def _make_tap_rows(reads: _Reads, summed: DType) -> Iterator[tuple[int, Array]]:
+def _make_tap_rows(reads: Reads, summed: DType) -> Iterator[tuple[int, Array]]:
     """Yield the resized axes and the tap table of each sample, or one for all.
 
     Tables have a row for each position: the first tap and the number of taps as int32 in the first
@@ -553,10 +568,8 @@ def _make_tap_rows(reads: _Reads, summed: DType) -> Iterator[tuple[int, Array]]:
     together.
     """
     for axis in reads.resized:
-        if reads.resize is None:
-            raise RuntimeError("samples are not resized")
         count = reads.placements.window[axis]
-        memory, (addresses,), *_ = make_tap_tables(reads.resize, reads.placements, [axis], summed)
+        memory, (addresses,), *_ = reads.make_taps(axis, summed)
         tables = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
         heads, weights = np.split(tables, [8 * POSITION * count], 1)
         weights = weights.view(summed).reshape(len(tables), count, -1)

@@ -13,6 +13,8 @@ from .fake_cupy import address_of
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
+from layoutkit.backends.torch import ops
+
 
 class Cuda(torch.Tensor):
     """A tensor on a fake GPU. The CPU can read its memory, but layoutkit must not."""
@@ -36,6 +38,20 @@ def here(x):
     return x.detach().as_subclass(torch.Tensor)
 
 
+class _StackWindows(torch.autograd.Function):
+    """The operator `layoutkit::stack_windows`: torch's dispatch would drop our subclasses."""
+
+    @staticmethod
+    def forward(ctx, windows, *samples):
+        ctx.windows = windows
+        return ops._stack_windows([*samples], windows)
+
+    @staticmethod
+    def backward(ctx, grad):
+        stacks = ops._transpose_windows(grad, ctx.windows)
+        return None, *ops._windows(ctx.windows).split(stacks)
+
+
 class FakeTorch:
     """PyTorch on two fake GPUs, with its own current streams or the default streams."""
 
@@ -49,6 +65,8 @@ class FakeTorch:
         monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: current[ordinal])
         self._empty = torch.empty
         monkeypatch.setattr(torch, "empty", self._empty_there)
+        stack = lambda samples, windows: _StackWindows.apply(windows, *samples)
+        monkeypatch.setattr(ops, "stack_windows", stack)
 
     def _empty_there(self, shape, *, dtype, device=None):
         if device is None or device.type == "cpu":

@@ -41,7 +41,7 @@ from ..dispatch import adapter_for_any
 from ..gradients import mask_clipped_grad, scatter_channel_grad
 from ..windows import Windows
 from .symbolic import library
-from .tensors import find_concrete_adapter
+from .tensors import cuda_adapter, find_concrete_adapter
 
 _torch: Any = import_module("torch")
 _namespace = library()
@@ -154,8 +154,17 @@ def _map_accumulate(
 def _stack_windows(samples: list[Any], windows: str) -> Any:
     detached = [x.detach() for x in samples]
     adapter = find_concrete_adapter(detached[0])
+    if detached[0].is_cuda:
+        return _stack_windows_on_gpu(detached, _windows(windows))
     arrays = [adapter.to_numpy(x, f"sample {n}") for n, x in enumerate(detached)]
     return adapter.from_numpy(_windows(windows).stack(arrays), detached[0])
+
+
+def _stack_windows_on_gpu(samples: list[Any], windows: Windows) -> Any:
+    adapter, axis = cuda_adapter(), windows.axis
+    parts = samples if axis is None else samples[0].unbind(axis)
+    arrays = [adapter.device_array(x, f"sample {n}") for n, x in enumerate(parts)]
+    return windows.stack_on_gpu(arrays, adapter).owner
 
 
 def _fake_stack_windows(samples: list[Any], windows: str) -> Any:
@@ -179,9 +188,19 @@ def _stack_windows_back(ctx: Any, grad: Any) -> tuple[Any, ...]:
 
 
 def _transpose_windows(grad: Any, windows: str) -> list[Any]:
+    if grad.is_cuda:
+        return _transpose_windows_on_gpu(grad.detach(), _windows(windows))
     adapter = find_concrete_adapter(grad)
     stacks = _windows(windows).transposed(adapter.to_numpy(grad.detach(), "grad"))
     return [adapter.from_numpy(stack, grad) for stack in stacks]
+
+
+def _transpose_windows_on_gpu(grad: Any, windows: Windows) -> list[Any]:
+    if not grad.numel():
+        return [_torch.zeros_like(x) for x in _fake_transpose_windows(grad, windows.text)]
+    adapter = cuda_adapter()
+    stacks = windows.transposed_on_gpu(adapter.device_array(grad, "grad"), adapter)
+    return [stack.owner.movedim(0, windows.axis or 0) for stack in stacks]
 
 
 def _fake_transpose_windows(grad: Any, windows: str) -> list[Any]:

@@ -133,7 +133,7 @@ def sum_traced(accumulator: Accumulator, parts: Sequence[Any], out: Any) -> Any:
 
 def stack_traced(windows: Windows, samples: Sequence[Any]) -> Any:
     """Return the stacked windows of samples by a custom operator; None: it does not work."""
-    if any(x.is_cuda for x in samples) or _needs_torch_operations(samples):
+    if len({x.is_cuda for x in samples}) > 1 or _needs_torch_operations(samples):
         return None
     return _ops().stack_windows(list(samples), windows.text)
 
