@@ -17,7 +17,12 @@ from ._utils import fork
 from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import check_int, describe_type, show, type_name
 from .backends import dispatch
-from .backends.collate import choose_adapter, stack_recorded_windows, view_as_numpy
+from .backends.collate import (
+    choose_adapter,
+    import_device_samples,
+    stack_recorded_windows,
+    view_as_numpy,
+)
 from .backends.cupy import CudaAdapter
 from .backends.items import ItemColumns, Positioned, split_items, stack_values
 from .converter import ArgumentCache, Converter
@@ -28,7 +33,7 @@ from .cuda.collate import DeviceCollateProgram
 from .cuda.memory import check_same_device
 from .cuda.runtime import check_device
 from .cuda.transfers import DeferredArray
-from .errors import ArgumentError, DeviceError, LayoutkitError, ShapeError
+from .errors import ArgumentError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
 from .layout.pattern import as_shape, parse_pattern
 from .memory import Array, check_writable, in_native_order
@@ -57,7 +62,6 @@ from .spec import CPU, DType, as_dtype
 
 if TYPE_CHECKING:
     from .backends.base import Adapter
-    from .cuda.memory import DeviceArray
     from .options import ConvertOptions
 
 
@@ -843,16 +847,7 @@ class Collator:
         out: Any,
     ) -> Any:
         """Return the batch of samples on a GPU, as an array of the first sample's library."""
-        arrays: list[DeviceArray] = []
-        on_gpu: list[CudaAdapter] = []
-        for i, (adapter, sample) in enumerate(zip(adapters, samples, strict=True)):
-            if not isinstance(adapter, CudaAdapter):
-                raise DeviceError(
-                    f"sample {i} is {describe_type(sample)} on cpu, but sample 0 is on "
-                    f"{arrays[0].device}; move all samples to one device first"
-                )
-            on_gpu.append(adapter)
-            arrays.append(adapter.device_array(sample, self._name(i)))
+        arrays, on_gpu = import_device_samples(adapters, samples, self._name)
         leader = on_gpu[0]
         device = self._options.convert.device
         stays = device in (None, arrays[0].device)

@@ -15,6 +15,7 @@ from .backends.base import Adapter
 from .backends.collate import (
     choose_adapter,
     find_functions,
+    import_device_samples,
     make_stack_conversion,
     view_as_numpy,
 )
@@ -25,6 +26,7 @@ from .converter import Converter
 from .cpu.packed import PackedProgram, PackedResizeProgram
 from .cpu.program import supports_float16
 from .cpu.window_table import describe_arrays, with_addresses
+from .cuda.packed import DevicePackedProgram
 from .errors import ArgumentError, ShapeError
 from .memory import Array, check_writable, in_native_order
 from .normalize import CHANNEL
@@ -68,8 +70,8 @@ class _Batch(NamedTuple):
 class PackedCollation:
     """The collation of samples of different sizes, by the options of a Collator.
 
-    On the CPU, one job converts all samples. Samples on a GPU, or whose operations their library
-    records, are converted one by one, and joined.
+    One job on the CPU, or one launch on a GPU, converts all samples. Samples whose operations their
+    library records are converted one by one, and joined.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class PackedCollation:
             resize = ResizeOptions(resize.filter, resize.antialias, ignore=resize.ignore)
         self._sample_options = replace(options, resize=resize, size=None, packed="")
         self._make_collator = make_collator
+        self._device_program = DevicePackedProgram(options)
         self._programs: Cache[PackedProgram] = Cache()  # by the rank and dtype of samples
         # By the sizes of windows along axes that are not packed, the dtype, and the batch.
         self._resize_programs: Cache[PackedResizeProgram] = Cache()
@@ -91,22 +94,67 @@ class PackedCollation:
         plain = view_as_numpy(samples)
         adapters, first, is_recorded = choose_adapter(samples if plain is None else samples[:1])
         leader, like = adapters[first], samples[first]
-        if is_recorded or isinstance(leader, CudaAdapter):
+        if is_recorded:
             inspected = [a.inspect(x, "x") for a, x in zip(adapters, samples, strict=True)]
             if out is not None:
                 raise ArgumentError(
-                    "out= is given, but the samples of a packed batch require a gradient, are "
-                    "traced, or are on a GPU; omit it"
+                    "out= is given, but the samples of a packed batch require a gradient or are "
+                    "traced; omit it"
                 )
             batch = self._check(inspected, args)
-            parts = [self._convert(batch, i, x, None) for i, x in enumerate(samples)]
-            return Packed(_concatenate(parts), batch.layout.sizes, batch.layout.offsets)
+            return self._finish(batch, self._concatenate(batch, samples))
+        if isinstance(leader, CudaAdapter):
+            return self._pack_on_gpu(adapters, samples, args, out)
         arrays = plain or [dispatch.as_array(x, f"sample {i}") for i, x in enumerate(samples)]
         if self._options.resize is not None:
             arrays = [*map(in_native_order, arrays)]
         batch = self._check([(x.shape, x.dtype) for x in arrays], args)
-        data = self._pack(arrays, batch, leader, like, out)
+        return self._finish(batch, self._pack(arrays, batch, leader, like, out))
+
+    @staticmethod
+    def _finish(batch: _Batch, data: Any) -> Packed:
         return Packed(data, batch.layout.sizes, batch.layout.offsets)
+
+    def _concatenate(self, batch: _Batch, samples: Sequence[Any]) -> Any:
+        """Return the data of samples that are converted one by one."""
+        parts = [self._convert(batch, i, x, None) for i, x in enumerate(samples)]
+        return find_functions(parts[0]).concatenate(parts, 0)
+
+    # -- on a GPU --------------------------------------------------------------------------
+
+    def _pack_on_gpu(
+        self, adapters: Sequence[Adapter], samples: Sequence[Any], args: CropArgs, out: Any
+    ) -> Packed:
+        """Return the batch of samples on a GPU, made by one launch."""
+        arrays, on_gpu = import_device_samples(adapters, samples, "sample {}".format)
+        leader, first = on_gpu[0], arrays[0]
+        batch = self._check([(x.shape, x.dtype) for x in arrays], args)
+        target, data, program = None, None, self._device_program
+        if out is not None:
+            self._check_shape(batch.layout, tuple(out.shape))
+            data = out[: batch.layout.shape[0]]
+            target = dispatch.device_output(leader, data, first, "sample 0")
+        plan = program.find_plan(batch.axes, batch.layout, arrays, target)
+        resize = self._options.resize
+        if plan is None or (resize is not None and resize.ignore is not None):
+            if out is not None:
+                raise ArgumentError(
+                    "out= is given, but the samples of this packed batch on a GPU are converted "
+                    "one by one; omit it"
+                )
+            return self._finish(batch, self._concatenate(batch, samples))
+        if target is None:
+            leader.check(plan.target.dtype)
+            target = leader.empty(batch.layout.shape, plan.target.dtype, first.ordinal)
+        with (
+            leader.joined(arrays, on_gpu, "sample") as foreign,
+            leader.kept_alive([*arrays, target], foreign),
+        ):
+            placements = self._place(batch.axes, batch.shapes, batch.args, batch.layout)
+            program.write(arrays, batch.axes, placements, batch.layout, plan, target, leader)
+        if out is None:
+            return self._finish(batch, leader.export(target.owner, samples[0]))
+        return self._finish(batch, leader.written(data))
 
     def place(self, shapes: Array, args: CropArgs) -> tuple[Placements, list[str]]:
         """Return the placements of samples of `shapes`, and the axes along which they are placed.
@@ -251,14 +299,19 @@ class PackedCollation:
 
     def _check_out(self, arrays: list[Array], layout: PackedLayout, out: Array) -> None:
         """Raise unless `out` has room for the batch, and is of its own memory."""
-        rows, *rest = layout.shape
-        if out.ndim != len(layout.shape) or list(out.shape[1:]) != rest or len(out) < rows:
-            raise ShapeError(
-                f"out has shape {out.shape}, but the packed batch has {layout.shape}; give an out "
-                "of that shape, or with a longer first axis"
-            )
+        self._check_shape(layout, out.shape)
         for i, array in enumerate(arrays):
             check_writable(array, out, f"sample {i}")
+
+    @staticmethod
+    def _check_shape(layout: PackedLayout, shape: tuple[int, ...]) -> None:
+        """Raise unless an output of this shape has room for the batch."""
+        rows, *rest = layout.shape
+        if len(shape) != len(layout.shape) or [*shape[1:]] != rest or shape[0] < rows:
+            raise ShapeError(
+                f"out has shape {shape}, but the packed batch has {layout.shape}; give an out "
+                "of that shape, or with a longer first axis"
+            )
 
     # -- one sample ------------------------------------------------------------------------
 
@@ -304,8 +357,3 @@ class PackedCollation:
 def _pick(values: Array, number: int) -> int:
     """Return the value of a sample, of one value per sample or one for all."""
     return int(values[number] if values.ndim else values)
-
-
-def _concatenate(parts: list[Any]) -> Any:
-    """Return arrays of one library, joined along their first axis."""
-    return find_functions(parts[0]).concatenate(parts, 0)

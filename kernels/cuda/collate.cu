@@ -8,7 +8,7 @@
 
 #include "samples.cuh"
 
-struct Params : Windows {};
+struct Params : Launch<Windows> {};
 
 // Words of shared memory in which a thread of a warp begins are in different banks, if lines are
 // the innermost axis of the batch.
@@ -84,13 +84,16 @@ INLINE void load_lines(const Windows &windows, const byte *table, const byte *sa
 constexpr bool FEW = INSIDE && !MAPS && !REVERSED && BYTES < 16 && READ == BYTES && (WIDTH > 1 || TURNS <= 4);
 
 extern "C" __global__ void __launch_bounds__(THREADS, FEW ? 8 : 5)
-    collate(const Params params, const Pointers pointers) {
+    collate(const Params launch, const Pointers pointers) {
     __shared__ __align__(16) byte memory[HELD * BYTES];
     __shared__ Line lines[TILE_R];
     Item *const items = (Item *)memory;
     const byte *table = pointers.src[0];
 
-    const Tile tile(params, blockIdx.x);
+    unsigned unit = blockIdx.x;
+    int64 dst = 0;
+    const Windows &params = launch.batch_of(table, unit, dst);
+    const Tile tile(params, unit, dst);
     const unsigned row = threadIdx.x;
     if (row < tile.count[R]) {
         Line line = {};
@@ -126,6 +129,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, FEW ? 8 : 5)
         const auto done = epilogue(word, formula, [&](int i) {
             return coef + first.next(i).index(params, &Offsets::coef);
         });
-        done.template write<WRITE>(pointers.dst + tile.at.dst + first.offset(params));
+        done.template write<WRITE>(pointers.dst + tile.at.dst + first.offset(params, tile));
     }
 }

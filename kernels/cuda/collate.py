@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import chain
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from ...memory import Array
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
 from .launch import CudaLaunch, Side, defines, pack_coefficients
-from .tiling import MAX_COUNT, THREADS, TILE_BYTES, WARP, pack_divisor, pack_offsets
+from .tiling import MAX_COUNT, THREADS, TILE_BYTES, WARP, WORD, pack_divisor, pack_offsets
 
 TILE_ITEMS = 4096  # of the output: 16 for each thread
 WARPS = THREADS // WARP  # each reads a line
@@ -56,6 +57,19 @@ class WindowAxis(NamedTuple):
     coef: int = 0
     fill: int = 0
     is_resized: bool = False
+    # Of axes that are folded in a packed batch, from the innermost loop on: positions of a turn,
+    # and the bytes to the next turn beyond the ones of its positions.
+    folds: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The bytes by which all places in the batch differ, a divisor of all distances."""
+        return gcd(self.dst, *(jump for _, jump in self.folds))
+
+    @property
+    def run(self) -> int:
+        """The positions that are evenly spaced in the batch."""
+        return self.folds[0][0] if self.folds else self.length
 
     @property
     def loop(self) -> Loop:
@@ -64,6 +78,13 @@ class WindowAxis(NamedTuple):
 
 
 NO_AXIS = WindowAxis(1)
+
+
+class PackedWindow(NamedTuple):
+    """A window of a packed batch: its axes, and the bytes to its place in the batch."""
+
+    axes: Sequence[WindowAxis]
+    dst: int
 
 
 class PixelOrder(NamedTuple):
@@ -87,8 +108,8 @@ class SampleTable(NamedTuple):
     starts      bytes from a base address to each sample's index 0 on all axes, to its memory, and
                 to the end of it: three columns
     sides       an array by sample, axis and SIDE
-    heads       of resized axes: the first tap and the number of taps, by sample and position (or
-                one row for all samples)
+    heads       of resized axes: the first tap and the number of taps, by sample (or one row for all
+                samples) and position; several arrays if the number of positions differs
     offset, fill    the place of the samples and of the fill values in the table
     read        the alignment in bytes of all items
     is_inside   whether all windows are inside of their samples
@@ -99,7 +120,7 @@ class SampleTable(NamedTuple):
     item: int
     starts: Array
     sides: Array
-    heads: dict[int, Array]
+    heads: dict[int, Sequence[Array]]
     offset: int
     fill: int
     read: int
@@ -150,14 +171,54 @@ def prepare_collate(
     target : the batch
     is_float : whether samples are resized as floats
     """
+    return _prepare([window], samples, table, item, epilogue, target, None, is_float=is_float)
+
+
+def prepare_packed(
+    windows: Sequence[PackedWindow],
+    fill_step: int,
+    table: SampleTable,
+    item: str,
+    epilogue: Epilogue | None,
+    target: Side,
+    *,
+    is_float: bool,
+) -> tuple[CudaLaunch, bytes]:
+    """Return the launch of windows that differ in size, and the samples for its table.
+
+    Parameters
+    ----------
+    windows : a window for each sample
+    fill_step : fill values from a sample to the next
+    table, item, epilogue, target, is_float : as for `prepare_collate`
+    """
+    axes, places = zip(*windows, strict=True)
+    samples = WindowAxis(1, fill=fill_step)
+    return _prepare(axes, samples, table, item, epilogue, target, places, is_float=is_float)
+
+
+def _prepare(
+    windows: Sequence[Sequence[WindowAxis]],
+    samples: WindowAxis,
+    table: SampleTable,
+    item: str,
+    epilogue: Epilogue | None,
+    target: Side,
+    places: Sequence[int] | None,
+    *,
+    is_float: bool,
+) -> tuple[CudaLaunch, bytes]:
+    """Return the launch of one window for all samples, or of one for each, at `places`."""
+    window = [max(axes, key=lambda axis: axis.length) for axes in zip(*windows, strict=True)]
     nest = [*window, NO_AXIS, NO_AXIS, samples]
+    nests = [[*axes, NO_AXIS, NO_AXIS, samples] for axes in windows]
     is_summed = any(axis.is_resized for axis in window)
     steps = np.abs(table.sides[0, :, FROM]).tolist()
-    axes, order = _choose_axes(nest, steps)
+    axes, order = _choose_axes(nest, nests, steps)
     if is_summed:
-        tile = _choose_summed_tile(nest, axes, order, target)
+        tile = _choose_summed_tile(nest, nests, axes, order, target, places or ())
     else:
-        tile = _choose_tile(nest, axes, order, table.item, target)
+        tile = _choose_tile(nest, nests, axes, order, table.item, target, places or ())
     _, line, part = axes
     pixel = table.pixel
     if pixel is not None and (pixel.axis != part or (nest[part].fill and not table.is_inside)):
@@ -169,16 +230,24 @@ def prepare_collate(
     numbers = [*sums, line, part]
     numbers += [n for n in range(len(window)) if n not in numbers]
     packed = _pack_samples(table, numbers)
-    params, tiles = _pack_windows(nest, tile, numbers, table)
+    folds = max(len(axis.folds) for axis in chain(*windows))
     macros = _tile_macros(tile, numbers, table)
+    macros |= {"FOLDS": folds, "PACKED": int(places is not None)}
     if pixel is not None:
         macros |= {"PIXEL": pixel.items, "ORDER": ",".join(map(str, pixel.order))}
+    if places is None:
+        params, tiles = _pack_windows(nest, tile, numbers, table)
+        if is_summed:
+            params += struct.pack("2Q", table.offset + len(packed), tiles)
+            if nest[line].is_resized:
+                packed += _reaches(table.heads[line][0], tile.lengths[1], len(table.starts))
+    else:
+        params, tiles, packed = _pack_parts(
+            nests, tile, numbers, table, packed, places, folds, samples.fill, is_summed
+        )
+    if tiles >= MAX_COUNT:
+        raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
     if is_summed:
-        if tiles >= MAX_COUNT:
-            raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
-        params += struct.pack("2Q", table.offset + len(packed), tiles)
-        if nest[line].is_resized:
-            packed += _reaches(table.heads[line], tile.lengths[1], len(table.starts))
         macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target, epilogue))
         beside = [2]
     else:
@@ -196,6 +265,50 @@ def prepare_collate(
         coefficients=pack_coefficients(epilogue),
     )
     return launch, packed
+
+
+def _pack_parts(
+    nests: Sequence[list[WindowAxis]],
+    tile: _Tile,
+    numbers: list[int],
+    table: SampleTable,
+    packed: bytes,
+    places: Sequence[int],
+    folds: int,
+    fill_step: int,
+    is_summed: bool,
+) -> tuple[bytes, int, bytes]:
+    """Return the parameters of a packed batch, the number of tiles, and the data for the table.
+
+    `packed` has the samples; the part of each sample (`Part` in samples.cuh) follows.
+    """
+    line = tile.axes[1]
+    sample_bytes = len(packed) // len(nests)
+    reaches = [b""] * len(nests)
+    if is_summed and nests[0][line].is_resized:
+        heads = table.heads[line]
+        rows = [row[None] for head in heads for row in head]
+        rows = rows if len(rows) > 1 else rows * len(nests)
+        reaches = [_reaches(row, tile.lengths[1], 1) for row in rows]
+    offset = table.offset + len(packed)
+    parts, total = [], 0
+    for number, (nest, place) in enumerate(zip(nests, places, strict=True)):
+        own = table._replace(
+            offset=table.offset + number * sample_bytes,
+            fill=table.fill + number * fill_step * table.item,
+        )
+        tiles = 0
+        if all(axis.length for axis in nest):
+            params, tiles = _pack_windows(nest, tile, numbers, own, folds)
+            if is_summed:
+                params += struct.pack("2Q", offset, tiles)
+            parts.append(struct.pack("Qq", total, place) + params)
+        offset += len(reaches[number])
+        total += tiles
+    data = packed + b"".join(reaches)
+    data += bytes(-len(data) % 8)
+    params = struct.pack("3Q", table.offset + len(data), len(parts), total)
+    return params, total, data + b"".join(parts)
 
 
 def _tile_macros(tile: _Tile, numbers: list[int], table: SampleTable) -> dict[str, object]:
@@ -218,7 +331,7 @@ def _sum_macros(
 ) -> dict[str, object]:
     """Return the macros of `resize.cu` only."""
     rows, line, _ = tile.axes
-    is_covered = all((head[..., 1] > 0).all() for head in table.heads.values())
+    is_covered = all((head[..., 1] > 0).all() for heads in table.heads.values() for head in heads)
     return {
         "LINE_TAPS": int(nest[line].is_resized), "ROOM": room, "STAGED": int(tile.is_staged),
         "BY_ROW": int(bool(nest[rows].coef)), "COVERED": int(is_covered), "REVERSED": 0,
@@ -232,9 +345,12 @@ def _is_reversed(table: SampleTable, line: int) -> bool:
 
 
 def _pack_windows(
-    nest: list[WindowAxis], tile: _Tile, numbers: list[int], table: SampleTable
+    nest: list[WindowAxis], tile: _Tile, numbers: list[int], table: SampleTable, folds: int = 0
 ) -> tuple[bytes, int]:
-    """Return the parameters of both kernels (`Windows` in samples.cuh), and the number of tiles."""
+    """Return the parameters of both kernels (`Windows` in samples.cuh), and the number of tiles.
+
+    `folds`: the folds of an axis in the parameters; axes with fewer are followed by idle ones.
+    """
     rows = tile.axes[0]
     around = _axes_around(tile, numbers)
     tiles = [
@@ -245,7 +361,8 @@ def _pack_windows(
 
     def along(axis: int, count: int) -> bytes:
         number = numbers.index(axis) if axis in numbers else len(numbers)
-        return pack_divisor(count) + pack_offsets(nest[axis].loop) + struct.pack("q", number)
+        along = pack_divisor(count) + pack_offsets(nest[axis].loop) + struct.pack("q", number)
+        return along + _pack_folds(nest[axis].folds, folds)
 
     params = struct.pack("2Q", table.offset, table.fill) + pack_divisor(each)
     params += b"".join(map(along, tile.axes, tiles))
@@ -253,6 +370,17 @@ def _pack_windows(
     params += b"".join(along(n, nest[n].length) for n in around or [len(nest) - 3])
     params += pack_offsets(nest[-1].loop)
     return params, each * (tiles[0] if are_rows_samples else nest[-1].length)
+
+
+def _pack_folds(folds: Sequence[tuple[int, int]], count: int) -> bytes:
+    """Return the folds of an axis as samples.cuh declares them: one at least."""
+    turns = 1
+    packed = b""
+    for number in range(max(1, count)):
+        positions, jump = folds[number] if number < len(folds) else (1, 0)
+        turns *= positions
+        packed += pack_divisor(turns) + struct.pack("q", jump)
+    return packed
 
 
 def _axes_around(tile: _Tile, numbers: list[int]) -> list[int]:
@@ -279,6 +407,8 @@ def _whole_pixels(table: SampleTable, pixel: PixelOrder) -> SampleTable:
 
 def _reaches(heads: Array, tile: int, samples: int) -> bytes:
     """Return the first source position that each tile along an axis needs, and their number."""
+    if not heads.shape[1]:
+        return b""
     is_used = heads[..., 1] > 0
     lows = np.where(is_used, heads[..., 0], np.iinfo(np.int32).max)
     ends = np.where(is_used, heads.sum(-1), 0)
@@ -291,13 +421,13 @@ def _reaches(heads: Array, tile: int, samples: int) -> bytes:
 
 
 def _choose_axes(
-    nest: list[WindowAxis], steps: list[int]
+    nest: list[WindowAxis], nests: Sequence[list[WindowAxis]], steps: list[int]
 ) -> tuple[tuple[int, int, int], list[int]]:
     """Return the axes of a tile and their order in the batch (see _Tile).
 
     `steps` belong to the first sample.
     """
-    line, part = _choose_line(nest, steps)
+    line, part = _choose_line(nest, nests, steps)
     used = [n for n, axis in enumerate(nest) if axis.length > 1]
     last = min(used, key=lambda n: abs(nest[n].dst), default=line)
     near = [n for n in used[:-1] if n < len(steps) and n not in (line, part)]
@@ -310,20 +440,26 @@ def _choose_axes(
     return axes, sorted(range(3), key=step, reverse=True)
 
 
-def _is_joined(nest: list[WindowAxis], axes: Sequence[int], order: list[int]) -> bool:
+def _is_joined(nests: Sequence[list[WindowAxis]], axes: Sequence[int], order: list[int]) -> bool:
     """Return True if the last two axes of a tile are contiguous in the batch, and of lines."""
-    middle, inner = (nest[axes[n]] for n in order[1:])
-    is_contiguous = middle.dst == inner.length * inner.dst
-    return order[1:] == [1, 2] and is_contiguous and inner.length > 1
+    pairs = [[nest[axes[n]] for n in order[1:]] for nest in nests]
+    are_contiguous = all(middle.dst == inner.length * inner.dst for middle, inner in pairs)
+    return order[1:] == [1, 2] and are_contiguous and pairs[0][1].length > 1
 
 
 def _choose_tile(
-    nest: list[WindowAxis], axes: tuple[int, int, int], order: list[int], item: int, target: Side
+    nest: list[WindowAxis],
+    nests: Sequence[list[WindowAxis]],
+    axes: tuple[int, int, int],
+    order: list[int],
+    item: int,
+    target: Side,
+    places: Sequence[int],
 ) -> _Tile:
     """Return the tile of a block of threads."""
-    is_joined = _is_joined(nest, axes, order)
+    is_joined = _is_joined(nests, axes, order)
     run = [axes[n] for n in order[2 - is_joined :]]
-    write = _alignment(nest, target, run if nest[axes[order[2]]].dst == target.item else ())
+    write = _alignment(nests, target, places, run)
     width = max(1, write // target.item)
     lengths = _tile_lengths([nest[n].length for n in axes], item, order[2] == 0)
     rounded = 1 if is_joined else order[2]
@@ -333,7 +469,12 @@ def _choose_tile(
 
 
 def _choose_summed_tile(
-    nest: list[WindowAxis], axes: tuple[int, int, int], order: list[int], target: Side
+    nest: list[WindowAxis],
+    nests: Sequence[list[WindowAxis]],
+    axes: tuple[int, int, int],
+    order: list[int],
+    target: Side,
+    places: Sequence[int],
 ) -> _Tile:
     """Return the tile of a warp that resizes samples."""
     rows, line, part = (nest[n].length for n in axes)
@@ -343,13 +484,13 @@ def _choose_summed_tile(
     tiles = prod(axis.length for axis in nest) // (many * most * part)
     lines = _even_part(rows, many if tiles >= MANY_TILES else few)
     if order[2] == 1:  # threads next to each other write neighbors
-        write = _alignment(nest, target)
+        write = _alignment(nests, target, places)
         return _Tile(axes, [lines, _even_part(line, most), part], order, 1, write, False)
     are_rows_last = order[2] == 0
     line = _even_part(line, SUM_POSITIONS // groups if are_rows_last else most)
-    is_joined = _is_joined(nest, axes, order)
+    is_joined = _is_joined(nests, axes, order)
     run = [axes[n] for n in order[2 - is_joined :]]
-    write = _alignment(nest, target, run if nest[axes[order[2]]].dst == target.item else ())
+    write = _alignment(nests, target, places, run)
     width = max(1, write // target.item)
     if is_joined:
         while width // gcd(width, part) > most:
@@ -364,14 +505,21 @@ def _choose_summed_tile(
     return _Tile(axes, [rows, line, part], order, width, write, is_joined, is_staged=True)
 
 
-def _choose_line(nest: list[WindowAxis], steps: list[int]) -> tuple[int, int]:
-    """Return the axes U and V, along which a line of a sample extends; absent ones are NO_AXIS."""
+def _choose_line(
+    nest: list[WindowAxis], nests: Sequence[list[WindowAxis]], steps: list[int]
+) -> tuple[int, int]:
+    """Return the axes U and V, along which a line of a sample extends; absent ones are NO_AXIS.
+
+    V has the same positions in all windows.
+    """
     resized = [n for n, axis in enumerate(nest) if axis.is_resized]
     absent = len(steps), len(steps) + 1
     used = [n for n in range(len(steps)) if nest[n].length > 1 or nest[n].is_resized]
     first, second, *_ = *sorted(used, key=steps.__getitem__), *absent
     most = FEW_SUMS if resized else FEW_CHANNELS
+    is_even = all(x[first].length == nest[first].length and not x[first].folds for x in nests)
     is_pixel = second not in absent and nest[first].length <= most and first not in resized
+    is_pixel = is_pixel and is_even
     line = second if is_pixel else first
     # The last resized axis is summed along lines; a single axis may be summed before.
     if resized and line != resized[-1] and (len(resized) > 1 or line in resized):
@@ -380,12 +528,25 @@ def _choose_line(nest: list[WindowAxis], steps: list[int]) -> tuple[int, int]:
     return line, first if is_pixel and line == second else absent[0 if line != absent[0] else 1]
 
 
-def _alignment(nest: list[WindowAxis], target: Side, run: Sequence[int] = ()) -> int:
-    """Return the size in bytes of the words that can be written along `run`, or of an item."""
-    steps = [axis.dst for n, axis in enumerate(nest) if axis.length > 1 and n not in run]
-    if not run:
-        return target.width(steps, target.item)
-    return target.width([*steps, prod(nest[n].length for n in run) * target.item])
+def _alignment(
+    nests: Sequence[list[WindowAxis]],
+    target: Side,
+    places: Sequence[int],
+    run: Sequence[int] = (),
+) -> int:
+    """Return the size in bytes of the words that can be written along `run`, or of an item.
+
+    The last axis of `run` is the innermost one of the batch, if its items are adjacent.
+    """
+    if run and any(nest[run[-1]].dst != target.item for nest in nests):
+        run = ()
+    steps = [*places]
+    for nest in nests:
+        steps += [axis.step for n, axis in enumerate(nest) if axis.length > 1 and n not in run]
+        if run:
+            steps.append(prod(nest[n].run for n in run) * target.item)
+            steps += [jump for n in run for _, jump in nest[n].folds]
+    return target.width(steps, WORD if run else target.item)
 
 
 def _tile_lengths(lengths: list[int], item: int, are_rows_last: bool) -> list[int]:

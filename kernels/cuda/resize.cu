@@ -16,10 +16,12 @@
 
 #include "samples.cuh"
 
-struct Params : Windows {
+struct Resized : Windows {
     uint64 reaches;  // offset of the table of the positions of U that the tiles of samples need
     uint64 tiles;
 };
+
+struct Params : Launch<Resized> {};
 
 constexpr int WARP = 32, WARPS = THREADS / WARP;
 constexpr int GROUPS = ceiling(TILE_V, 8), BESIDE = ceiling(TILE_V, GROUPS);  // channels of a column
@@ -176,7 +178,7 @@ struct Column {
 
 // What the threads of a warp share.
 struct Warp {
-    const Params &params;
+    const Resized &params;
     const Pointers &pointers;
     const Tile &tile;
     const Summed *lines;
@@ -301,7 +303,7 @@ struct Warp {
         const auto side = [&](unsigned number) -> const Side & {
             return sample_at(params, table, number).side[TAPS];
         };
-        byte *const to = pointers.dst + tile.at.dst + column.place(0, 0).offset(params);
+        byte *const to = pointers.dst + tile.at.dst + column.place(0, 0).offset(params, tile);
         if (R_AXIS != AXES) column.read(table, side(tile.number), place);
         Formula formula[BESIDE];
         if (!BY_ROW) choose(formula, column, 0);
@@ -325,13 +327,13 @@ struct Warp {
                 for (int i = 0; i < BESIDE; ++i)
                     sums[i] = held(get(fill + column.place(above + r, i).index(params, &Offsets::src)));
             }
-            byte *const row = to + (above + r) * params.tile[R].loop.step.dst;
+            byte *const row = to + tile.dst(params, R, above + r);
 #pragma unroll
             for (int i = 0; i < BESIDE; ++i) {
                 if (column.first + i >= TILE_V) break;
                 const Items<Target, 1> one = {{formula[i].apply(sums[i])}};
                 if (STAGED) put(staged + column.place(above + r, i).number(PITCH), one.item[0]);
-                else one.template write<smaller(WRITE, OUT)>(row + i * params.tile[V].loop.step.dst);
+                else one.template write<smaller(WRITE, OUT)>(row + tile.dst(params, V, i));
             }
         }
     }
@@ -354,7 +356,7 @@ struct Warp {
             if (!first.is_in(tile)) continue;
             Items<Target, WIDTH> word;
             word.template read<piece(WIDTH * OUT, 16)>((const byte *)(staged + first.number(PITCH)));
-            word.template write<WRITE>(pointers.dst + tile.at.dst + first.offset(params));
+            word.template write<WRITE>(pointers.dst + tile.at.dst + first.offset(params, tile));
         }
     }
 };
@@ -366,7 +368,7 @@ constexpr bool FEW = INSIDE && COVERED && !MAPS && LINE_TAPS && TAPS == 1 && R_A
 constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED - (OTHERS > 0) : 4;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    resize(const Params params, const Pointers pointers) {
+    resize(const Params launch, const Pointers pointers) {
     __shared__ __align__(16) Source memory[WARPS][ROOM];
     __shared__ __align__(16) Target staged[WARPS][STAGE];
     __shared__ Source partial[WARPS][BESIDE][WARP];
@@ -375,11 +377,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                   "a block has 48 KB of shared memory; see _room in collate.py");
     const byte *table = pointers.src[0];
     const unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const unsigned unit = blockIdx.x * WARPS + warp;
-    if (unit >= params.tiles) return;
+    unsigned unit = blockIdx.x * WARPS + warp;
+    if (unit >= launch.tiles) return;
+    int64 dst = 0;
+    const Resized &params = launch.batch_of(table, unit, dst);
     Summed *const lines = summed[warp];
 
-    const Tile tile(params, unit);
+    const Tile tile(params, unit, dst);
     if (lane < tile.count[R]) {
         Summed line = {};
         line.sample = tile.sample(lane), line.is_inside = true;

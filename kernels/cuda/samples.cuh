@@ -32,10 +32,33 @@ struct Sample {
     Side side[AXES];   // first the TAPS axes that are summed before U, then U and V
 };
 
+// A fold of an axis of samples in a packed batch: the bytes to the next turn of an outer loop, beyond
+// the ones of its positions.
+struct Fold {
+    Divisor turns;
+    int64 jump;
+};
+
 // The positions of the window along an axis, or of tiles of it. The steps of `src` are in fill values.
 struct Along {
     Loop loop;
     int64 axis;  // of a sample; AXES: the samples
+    Fold fold[larger(1, FOLDS)];
+
+    // Return the bytes in the batch to a position.
+    INLINE int64 dst(uint64 place) const {
+        int64 offset = (int64)place * loop.step.dst;
+#pragma unroll
+        for (int i = 0; i < FOLDS; ++i)
+            offset += fold[i].turns.divide((unsigned)place) * fold[i].jump;
+        return offset;
+    }
+
+    // Add the offsets of a position.
+    INLINE void add(uint64 place, Offsets &at) const {
+        at.add((int64)place, loop.step);
+        if (FOLDS) at.dst += dst(place) - (int64)place * loop.step.dst;
+    }
 };
 
 struct Windows {
@@ -46,6 +69,37 @@ struct Windows {
     Along other[larger(1, OTHERS)];
     Offsets sample;  // the step from a sample to the next
 };
+
+// The parameters of a launch. PACKED: windows differ in size, and the table has a part for each sample:
+// its first tile, the bytes to its place in the batch, and the parameters of a batch of this sample.
+template <class Batch> struct Part {
+    uint64 tile;
+    int64 dst;
+    Batch batch;
+};
+
+#if PACKED
+template <class Batch> struct Launch {
+    uint64 parts, count, tiles;  // the offset of the parts in the table
+
+    // Return the batch of a tile, which becomes its number in this batch, and the place of the batch.
+    INLINE const Batch &batch_of(const byte *table, unsigned &tile, int64 &dst) const {
+        const Part<Batch> *const all = (const Part<Batch> *)(table + parts);
+        unsigned low = 0, high = (unsigned)count;
+        while (high - low > 1) {
+            const unsigned middle = (low + high) / 2;
+            if (all[middle].tile <= tile) low = middle;
+            else high = middle;
+        }
+        tile -= (unsigned)all[low].tile, dst = all[low].dst;
+        return all[low].batch;
+    }
+};
+#else
+template <class Batch> struct Launch : Batch {
+    INLINE const Batch &batch_of(const byte *, unsigned &, int64 &) const { return *this; }
+};
+#endif
 
 typedef SAMPLE::memory Item;
 constexpr int BYTES = sizeof(Item);
@@ -89,7 +143,7 @@ struct Tile {
     uint64 start[3];
     Offsets at;  // of its first position in fill values, batch and coefficients
 
-    INLINE Tile(const Windows &windows, unsigned unit) : at{0, 0, 0} {
+    INLINE Tile(const Windows &windows, unsigned unit, int64 dst) : at{0, dst, 0} {
         number = windows.each.divide(unit);
         unit -= number * windows.each.count;
         start[V] = 0;
@@ -101,18 +155,25 @@ struct Tile {
         for (int i = 0; i < 3; ++i) {
             const uint64 left = windows.length[i] - start[i];
             count[i] = left < extent(i) ? (unsigned)left : extent(i);
-            at.add(start[i], windows.tile[i].loop.step);
+            windows.tile[i].add(start[i], at);
         }
 #pragma unroll
         for (int i = OTHERS - 1; i >= 0; --i) {
             other[i] = draw(unit, windows.other[i].loop.turns);
-            at.add(other[i], windows.other[i].loop.step);
+            windows.other[i].add(other[i], at);
         }
     }
 
     // Return the sample at a position of R.
     INLINE unsigned sample(unsigned row) const {
         return R_AXIS == AXES ? (unsigned)start[R] + row : number;
+    }
+
+    // Return the bytes in the batch from the first position along R, U or V to another one.
+    INLINE int64 dst(const Windows &windows, int axis, unsigned place) const {
+        const Along &along = windows.tile[axis];
+        if (!FOLDS) return place * along.loop.step.dst;
+        return along.dst(start[axis] + place) - along.dst(start[axis]);
     }
 };
 
@@ -226,11 +287,10 @@ struct Place {
     }
 
     // Return the offset in the output, relative to the tile.
-    INLINE int64 offset(const Windows &windows) const {
-        int64 offset = at[FIRST] * windows.tile[FIRST].loop.step.dst;
-        offset += at[MIDDLE] * windows.tile[MIDDLE].loop.step.dst;
-        return offset + (WIDTH > 1 ? (int64)(at[LAST] * OUT)
-                                   : at[LAST] * windows.tile[LAST].loop.step.dst);
+    INLINE int64 offset(const Windows &windows, const Tile &tile) const {
+        const int64 offset = tile.dst(windows, FIRST, at[FIRST]) + tile.dst(windows, MIDDLE, at[MIDDLE]);
+        return offset + (WIDTH > 1 && !FOLDS ? (int64)(at[LAST] * OUT)
+                                             : tile.dst(windows, LAST, at[LAST]));
     }
 
     // Return the index of the coefficients or the fill value, relative to the tile.

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import type_name
+from .._utils.validation import describe_type, type_name
 from ..cpu.program import supports_float16
-from ..errors import ArgumentError
+from ..cuda.memory import DeviceArray
+from ..errors import ArgumentError, DeviceError
 from ..layout.parsing import Layout
 from ..layout.pattern import Pattern
 from ..memory import Array, in_native_order
@@ -30,6 +31,7 @@ from ..planning.resize import ResizeOptions
 from ..spec import DType, as_dtype, dtype_kind, integer_bounds
 from ..taps import compute_axis_taps
 from .base import Adapter
+from .cupy import CudaAdapter
 from .dispatch import adapter_for_any
 from .registry import backend_of, call_backend_hook, library_of
 from .symbolic import ArrayNamespace
@@ -56,6 +58,26 @@ def view_as_numpy(samples: Sequence[Any]) -> list[Array] | None:
     """Return NumPy views of the samples; None if their library has no fast path to views."""
     views_of = getattr(backend_of(samples[0]), "numpy_views_of", None)
     return None if views_of is None else views_of(samples)
+
+
+def import_device_samples(
+    adapters: Sequence[Adapter], samples: Sequence[Any], name_of: Callable[[int], str]
+) -> tuple[list[DeviceArray], list[CudaAdapter]]:
+    """Return the device arrays of samples, of which the first one is on a GPU, and their adapters.
+
+    Raises DeviceError if another one is not on a GPU; `name_of` names samples in errors.
+    """
+    arrays: list[DeviceArray] = []
+    on_gpu: list[CudaAdapter] = []
+    for number, (adapter, sample) in enumerate(zip(adapters, samples, strict=True)):
+        if not isinstance(adapter, CudaAdapter):
+            raise DeviceError(
+                f"sample {number} is {describe_type(sample)} on cpu, but sample 0 is on "
+                f"{arrays[0].device}; move all samples to one device first"
+            )
+        on_gpu.append(adapter)
+        arrays.append(adapter.device_array(sample, name_of(number)))
+    return arrays, on_gpu
 
 
 def stack_recorded_windows(

@@ -8,7 +8,7 @@ they are, or resized as floats, and a conversion follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import gcd, prod
@@ -94,7 +94,7 @@ class DeviceCollateProgram:
         """Collate samples into `out`, or into a new array; see `prepare`."""
         batch = self.prepare(arrays, indices, crops, out, adapter, may_convert=may_convert)
         if batch.launch is not None:
-            _upload_and_launch(batch.array, *batch.launch, adapter)
+            upload_and_launch(batch.array, *batch.launch, adapter)
         return batch
 
     def prepare(
@@ -151,7 +151,7 @@ class DeviceCollateProgram:
         self, axes: SampleAxes, window: tuple[int, ...], shapes: Array, crops: CropArgs
     ) -> Reads:
         """Return the regions of samples that their windows read."""
-        return _reads_of(self._options, axes, place(self._options, axes, window, shapes, crops))
+        return reads_of(self._options, axes, place(self._options, axes, window, shapes, crops))
 
     @staticmethod
     def _check_arrays(arrays: Sequence[DeviceArray]) -> None:
@@ -162,7 +162,7 @@ class DeviceCollateProgram:
         check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
 
     def _check_apart(
-        self, arrays: Sequence[DeviceArray], samples: _Samples, out: DeviceArray
+        self, arrays: Sequence[DeviceArray], samples: Samples, out: DeviceArray
     ) -> None:
         """Raise unless `out` is writeable and shares no memory with the arrays."""
         if self._options.is_one_array or not out.writeable:
@@ -175,14 +175,14 @@ class DeviceCollateProgram:
 
     def _select_samples(
         self, arrays: Sequence[DeviceArray], indices: Any
-    ) -> tuple[_Samples, SampleAxes, int]:
+    ) -> tuple[Samples, SampleAxes, int]:
         """Return the selected samples, their axes, and the index of the sample axis."""
         options = self._options
         first = arrays[0]
         if not options.is_one_array:
-            return _Samples.of(arrays), options.find_sample_axes(len(first.shape)), 0
+            return Samples.of(arrays), options.find_sample_axes(len(first.shape)), 0
         axes, sample_axis, numbers = options.select_samples(first.shape, indices)
-        return _Samples.along(first, sample_axis, numbers), axes, sample_axis
+        return Samples.along(first, sample_axis, numbers), axes, sample_axis
 
     def _plan(
         self,
@@ -206,7 +206,7 @@ class DeviceCollateProgram:
         return plan
 
 
-class _Samples(NamedTuple):
+class Samples(NamedTuple):
     """The memory of samples of one dtype: an address, a shape and strides in bytes for each.
 
     Shapes and strides have one row if there are no samples.
@@ -218,12 +218,12 @@ class _Samples(NamedTuple):
     strides: Array
 
     @classmethod
-    def of(cls, arrays: Sequence[DeviceArray]) -> _Samples:
+    def of(cls, arrays: Sequence[DeviceArray]) -> Samples:
         fields = zip(*((x.address, x.shape, x.strides) for x in arrays), strict=True)
         return cls(arrays[0].dtype, *(np.array(field, np.int64) for field in fields))
 
     @classmethod
-    def along(cls, array: DeviceArray, axis: int, numbers: Array) -> _Samples:
+    def along(cls, array: DeviceArray, axis: int, numbers: Array) -> Samples:
         rows = max(1, len(numbers)), 1
         shapes, strides = (
             np.tile(np.array(side[:axis] + side[axis + 1 :], np.int64), rows)
@@ -269,7 +269,7 @@ class Reads(NamedTuple):
     position of the crop, to which taps refer.
 
     resized     the axes that are resized by weighted sums
-    maps        for some axes, the index of each position of the window; -1: it is filled
+    maps        for some axes, the index of each position of each window; -1: it is filled
     channels    the axis of channels that are selected in the same order from all samples, and the
                 order
     make_taps   returns the tap tables of samples along a resized axis, with weights of a dtype
@@ -280,7 +280,7 @@ class Reads(NamedTuple):
     begins: Array
     steps: Array
     resized: tuple[int, ...]
-    maps: dict[int, Array]
+    maps: dict[int, Sequence[Array]]
     channels: tuple[int, tuple[int, ...]] | None
     make_taps: Callable[[int, DType], TapTables]
     has_gaps: bool = False
@@ -290,28 +290,26 @@ class Reads(NamedTuple):
         """True if all positions are inside of samples."""
         outside = self.placements.outside
         for axis, index in self.maps.items():
-            outside[:, axis] = (index < 0).any()
+            outside[:, axis] = any((row < 0).any() for row in index)
         return not outside.any()
 
 
-def _reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) -> Reads:
+def reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) -> Reads:
     """Return the regions of samples that windows at these placements read."""
-    window, flips = np.array(placements.window), placements.flips
+    windows, flips = window_sizes(placements), placements.flips
     resized = placements.resized
-    maps: dict[int, Array] = {}
+    maps: dict[int, Sequence[Array]] = {}
     if options.resize is not None and options.resize.filter == "nearest":
-        maps = nearest_positions(placements)
-        for axis, index in maps.items():
-            maps[axis] = np.where(flips[:, axis, None], index[:, ::-1], index)
+        maps = _map_nearest(placements)
         resized = ()
     is_reversed = flips.copy()
     is_reversed[:, resized] = False
     steps = np.where(is_reversed, -1, 1)
-    begins = placements.begins + is_reversed * (window - 1)
+    begins = placements.begins + is_reversed * (windows - 1)
     channels = None
     if options.channels is not None:
         channel = axes.axis_indices[CHANNEL]
-        if window[channel] == len(options.channels) and not flips[:, channel].any():
+        if windows[0, channel] == len(options.channels) and not flips[:, channel].any():
             channels = channel, tuple(options.channels)
         spaced = as_slice(options.channels)
         if spaced is not None:
@@ -319,12 +317,38 @@ def _reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements)
             steps[:, channel] *= spaced[1]
         else:
             order = np.array(options.channels, np.int64)
-            maps[channel] = np.where(flips[:, channel, None], order[::-1], order)
+            maps[channel] = [order[::-1] if flip else order for flip in flips[:, channel]]
 
     def make_taps(axis: int, summed: DType) -> TapTables:
         return make_tap_tables(options.resize or _IDENTITY, placements, [axis], summed)
 
     return Reads(placements, begins, steps, resized, maps, channels, make_taps)
+
+
+def window_sizes(placements: Placements) -> Array:
+    """Return the sizes of windows, int64 (samples, axes), or one row if all are equal."""
+    return np.array([placements.window]) if placements.window else placements.scaled
+
+
+def _map_nearest(placements: Placements) -> dict[int, Sequence[Array]]:
+    """Return the nearest index in its sample of each position of each window, by resized axis."""
+    if placements.window:
+        maps = nearest_positions(placements)
+        flips = placements.flips[..., None]
+        return {x: [*np.where(flips[:, x], rows[:, ::-1], rows)] for x, rows in maps.items()}
+    rows = (
+        _map_nearest(replace(placements.rows([n]), window=tuple(size)))
+        for n, size in enumerate(placements.scaled.tolist())
+    )
+    return _join_rows(rows)
+
+
+def _join_rows(rows: Iterable[dict[int, Sequence[Array]]]) -> dict[int, Sequence[Array]]:
+    joined: dict[int, list[Array]] = {}
+    for row in rows:
+        for axis, (index,) in row.items():
+            joined.setdefault(axis, []).append(index)
+    return {**joined}
 
 
 # ---- the launch --------------------------------------------------------------------------
@@ -363,7 +387,7 @@ def _describe_written(plan: Plan, result: DeviceArray, letter: str, is_converted
     )
 
 
-class _Table:
+class Table:
     """Bytes for a GPU, each part at a multiple of _ALIGNMENT; offset 0 means no part."""
 
     def __init__(self) -> None:
@@ -408,7 +432,7 @@ def _list_axis_extents(
 
 def _prepare_launch(
     axes: SampleAxes,
-    samples: _Samples,
+    samples: Samples,
     reads: Reads,
     fill: Array,
     written: _Written,
@@ -422,17 +446,21 @@ def _prepare_launch(
         from ..kernels.cuda.collate import SampleTable, WindowAxis, prepare_collate
         from ..kernels.cuda.launch import Side
 
-    table = _Table()
-    fills = _make_fill_of_samples(axes, reads.placements, fill)
+    table = Table()
+    fills = make_fill_of_samples(axes, reads.placements, fill)
     fill_offset = table.add(fills.tobytes())
     extents = _list_axis_extents(
         axes, reads.placements.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
     )
     base = int(samples.addresses.min())
-    starts, sides, heads = _make_sides(samples, reads, extents, table)
+    starts, sides, heads = make_sides(samples, reads, [x.axis for x in extents], table)
+    for number, extent in enumerate(extents):
+        if extent.size != reads.placements.window[extent.axis] or extent.inner > 1:
+            sides[:, number, 0] *= extent.inner
+            sides[:, number, 2] = extent.size
     step = written.steps[written.letter]
     fill_step = len(fill) if len(fills) > len(fill) else 0
-    item, epilogue = _kernel_items(samples.dtype, written.epilogue, is_float)
+    item, epilogue = kernel_items(samples.dtype, written.epilogue, is_float)
     launch, packed = prepare_collate(
         _window_axes(axes, reads, written, extents, has_channel_fill=len(fill) > 1),
         WindowAxis(len(samples.addresses), step, int(written.letter == written.coef), fill_step),
@@ -445,7 +473,7 @@ def _prepare_launch(
             fill_offset,
             samples.alignment(),
             reads.is_inside,
-            _find_pixel_order(samples, reads, extents),
+            find_pixel_order(samples, reads, [x.axis for x in extents]),
             reads.has_gaps,
         ),
         item,
@@ -457,7 +485,7 @@ def _prepare_launch(
     return launch, table.array(), base
 
 
-def _kernel_items(
+def kernel_items(
     source: DType, epilogue: Epilogue | None, is_float: bool
 ) -> tuple[str, Epilogue | None]:
     """Return the name of the items that a kernel reads from samples, and its epilogue."""
@@ -491,7 +519,7 @@ def _window_axes(
     ]
 
 
-def _make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
+def make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
     """Return the fill values in the order of windows: common ones, or each sample's in turn."""
     channel = axes.axis_indices.get(CHANNEL)
     if len(fill) == 1 or channel is None or not placements.flips[:, channel].any():
@@ -499,15 +527,13 @@ def _make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array)
     return np.where(placements.flips[:, channel, None], fill[::-1], fill).ravel()
 
 
-def _make_sides(
-    samples: _Samples, reads: Reads, extents: list[_AxisExtent], table: _Table
-) -> tuple[Array, Array, dict[int, Array]]:
-    """Return the starts, sides and heads of samples (see SampleTable).
+def make_sides(
+    samples: Samples, reads: Reads, axes: Sequence[int], table: Table
+) -> tuple[Array, Array, dict[int, Sequence[Array]]]:
+    """Return the starts, sides and heads of samples (see SampleTable), for axes of the samples.
 
     What they refer to is added to the table.
     """
-    count = len(samples.addresses)
-    window = reads.placements.window
     begins = reads.begins.copy()
     begins[:, [*reads.maps]] = 0
     steps = reads.steps.copy()
@@ -516,38 +542,35 @@ def _make_sides(
     high = np.where(steps < 0, begins + 1, samples.shapes - begins)
     is_spaced = np.abs(steps) != 1  # selected channels, which all exist
     low = np.where(is_spaced, 0, low)
-    high = np.where(is_spaced, np.array(window), high)
+    high = np.where(is_spaced, window_sizes(reads.placements), high)
     tables = np.zeros((3, *begins.shape), np.int64)  # of positions and taps, and bytes of taps
-    heads: dict[int, Array] = {}
-    for axis, index in reads.maps.items():
-        rows = np.ascontiguousarray(np.broadcast_to(index, (count, index.shape[1])))
-        offset = table.add(rows.tobytes())
-        tables[0, :, axis] = offset + rows.strides[0] * np.arange(count)
-    for axis, rows in _make_tap_rows(reads, choose_summed_dtype(samples.dtype)):
-        step = rows.strides[0] if len(rows) > 1 else 0
-        tables[1, :, axis] = table.add(rows.tobytes()) + step * np.arange(count)
-        tables[2, :, axis] = rows.strides[1]
-        (number,) = (n for n, extent in enumerate(extents) if extent.axis == axis)
-        heads[number] = rows.view(np.int32)[..., :2]
+    heads: dict[int, Sequence[Array]] = {}
+    for axis, maps in reads.maps.items():
+        offset = table.add(np.concatenate(maps).tobytes())
+        tables[0, :, axis] = offset + 8 * _starts_of([len(row) for row in maps])
+    for axis in reads.resized:
+        rows, counts = _make_tap_rows(reads, axis, choose_summed_dtype(samples.dtype))
+        starts = _starts_of(counts)
+        tables[1, :, axis] = table.add(rows.tobytes()) + rows.strides[0] * starts
+        tables[2, :, axis] = rows.strides[0]
+        firsts = rows.view(np.int32)[:, :POSITION]
+        if len({*counts}) == 1:
+            heads[axes.index(axis)] = [firsts.reshape(len(counts), -1, POSITION)]
+        else:
+            heads[axes.index(axis)] = [part[None] for part in np.split(firsts, starts[1:])]
     fields = samples.strides * steps, low, high, *tables
-    sides = np.stack(fields, -1)[:, [extent.axis for extent in extents]]
-    for number, extent in enumerate(extents):
-        if extent.size != window[extent.axis] or extent.inner > 1:
-            sides[:, number, 0] *= extent.inner
-            sides[:, number, 2] = extent.size
+    sides = np.stack(fields, -1)[:, axes]
     starts = samples.addresses + (begins * samples.strides).sum(1), *samples.spans()
     return np.stack(starts, 1), sides, heads
 
 
-def _find_pixel_order(
-    samples: _Samples, reads: Reads, extents: list[_AxisExtent]
-) -> PixelOrder | None:
+def find_pixel_order(samples: Samples, reads: Reads, axes: Sequence[int]) -> PixelOrder | None:
     """Return the channel order of pixels that are read whole; None if they are large or differ."""
     if reads.channels is None:
         return None
     axis, order = reads.channels
     items = {*samples.shapes[:, axis].tolist()}
-    numbers = [n for n, extent in enumerate(extents) if extent.axis == axis]
+    numbers = [n for n, other in enumerate(axes) if other == axis]
     if len(items) > 1 or len(numbers) > 1 or not 1 < len(order) <= _MOST_ITEMS:
         return None
     with fork.init_lock:
@@ -560,26 +583,38 @@ def _find_pixel_order(
     return PixelOrder(number, order, count, shifts, strides)
 
 
-def _make_tap_rows(reads: Reads, summed: DType) -> Iterator[tuple[int, Array]]:
-    """Yield the resized axes and the tap table of each sample, or one for all.
+def _starts_of(counts: Sequence[int]) -> Array:
+    """Return the first position of each part of these lengths."""
+    return np.cumsum([0, *counts[:-1]])
+
+
+def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, list[int]]:
+    """Return the tap tables of samples along an axis, one after the other, or one for all.
 
     Tables have a row for each position: the first tap and the number of taps as int32 in the first
     TAP_HEAD_BYTES, and weights of the dtype `summed` in whole groups of four, which a GPU reads
-    together.
+    together. Also return the number of rows of each table.
     """
-    for axis in reads.resized:
-        count = reads.placements.window[axis]
-        memory, (addresses,), *_ = reads.make_taps(axis, summed)
-        tables = memory.reshape(len(addresses), -1)[:, 8 * HEAD :]
-        heads, weights = np.split(tables, [8 * POSITION * count], 1)
-        weights = weights.view(summed).reshape(len(tables), count, -1)
-        before = TAP_HEAD_BYTES // summed.itemsize
-        taps = weights.shape[2]
-        rows = np.zeros((*weights.shape[:2], before + -(-taps // 4) * 4), summed)
-        heads = np.ascontiguousarray(heads).view(np.int64).reshape(*weights.shape[:2], POSITION)
-        rows.view(np.int32)[..., :POSITION] = heads
-        rows[..., before : before + taps] = weights
-        yield axis, rows
+    memory, (addresses,), *_ = reads.make_taps(axis, summed)
+    counts = np.broadcast_to(window_sizes(reads.placements)[:, axis], len(addresses)).tolist()
+    if len({*counts}) == 1:
+        parts = [memory.reshape(len(addresses), -1)]
+    else:
+        ends = (addresses[1:] - addresses[0]).tolist()
+        parts = [part[None] for part in np.split(memory, ends)]
+    heads, weights = [], []
+    for part, count in zip(parts, counts, strict=False):
+        _, head, weight = np.split(part, [8 * HEAD, 8 * HEAD + 8 * POSITION * count], 1)
+        heads.append(head.ravel())
+        weights.append(weight.ravel())
+    total = sum(counts)
+    values = np.concatenate(weights).view(summed).reshape(total, -1)
+    before = TAP_HEAD_BYTES // summed.itemsize
+    taps = values.shape[1]
+    rows = np.zeros((total, before + -(-taps // 4) * 4), summed)
+    rows.view(np.int32)[:, :POSITION] = np.concatenate(heads).view(np.int64).reshape(total, -1)
+    rows[:, before : before + taps] = values
+    return rows, counts
 
 
 class _TableUpload:
@@ -600,7 +635,7 @@ class _TableUpload:
         return DeviceArray(address, shape, (1,), np.dtype(np.uint8), ordinal, owner)
 
 
-def _upload_and_launch(
+def upload_and_launch(
     result: DeviceArray, prepared: CudaLaunch, table: Array, base: int, adapter: DeviceAdapter
 ) -> None:
     """Upload the table of a launch, and launch the kernel, which writes `result`."""

@@ -180,7 +180,7 @@ class Function:
     """`cupy.cuda.Function`: positional arguments in CuPy's order."""
 
     def __init__(self, cupy, code, options, name):
-        assert f" {name}(const Params params" in checked(code, str)
+        assert f" {name}(const Params " in checked(code, str)
         assert all(checked(option, str).startswith("-D") for option in checked(options, tuple))
         self.family, self.number = name, cupy.here.now
         self.defines = tuple(tuple(option[2:].split("=")) for option in options)
