@@ -18,6 +18,7 @@ from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.validation import check_int, describe_type, show, type_name
 from .backends import dispatch
 from .backends.collate import (
+    check_ignored,
     choose_adapter,
     import_device_samples,
     stack_recorded_windows,
@@ -849,6 +850,7 @@ class Collator:
         """Return the batch of samples on a GPU, as an array of the first sample's library."""
         arrays, on_gpu = import_device_samples(adapters, samples, self._name)
         leader = on_gpu[0]
+        check_ignored(self._options, arrays[0].dtype)
         device = self._options.convert.device
         stays = device in (None, arrays[0].device)
         target = None
@@ -896,8 +898,6 @@ class Collator:
             is_drawn = self._is_random and crops.placements is None
             if is_drawn and getattr(leader, "is_traced", False):
                 raise _make_graph_error()
-            return self._collate_recorded(samples, indices, crops, out, like)
-        if isinstance(leader, CudaAdapter) and self._ignores_pixels:
             return self._collate_recorded(samples, indices, crops, out, like)
         if isinstance(leader, CudaAdapter):
             return self._collate_on_gpu(adapters, samples, indices, crops, out)

@@ -13,6 +13,7 @@ from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .backends import dispatch
 from .backends.base import Adapter
 from .backends.collate import (
+    check_ignored,
     choose_adapter,
     find_functions,
     import_device_samples,
@@ -135,8 +136,7 @@ class PackedCollation:
             data = out[: batch.layout.shape[0]]
             target = dispatch.device_output(leader, data, first, "sample 0")
         plan = program.find_plan(batch.axes, batch.layout, arrays, target)
-        resize = self._options.resize
-        if plan is None or (resize is not None and resize.ignore is not None):
+        if plan is None:
             if out is not None:
                 raise ArgumentError(
                     "out= is given, but the samples of this packed batch on a GPU are converted "
@@ -181,6 +181,7 @@ class PackedCollation:
         """Return the checked batch of samples of these shapes and dtypes."""
         check_same_rank_and_dtype(inspected)
         first, dtype = inspected[0]
+        check_ignored(self._options, dtype)
         axes = self._options.find_sample_axes(len(first), first)
         shapes = np.array([shape for shape, _ in inspected], np.int64).reshape(-1, len(first))
         parsed, targets = parse_packed_args(self._options, axes, shapes, args)
@@ -339,6 +340,8 @@ class PackedCollation:
         if steps is None:
             options, axes = self._sample_options, batch.axes
             keywords = make_keywords(options, letters, shape[None], batch.dtype)
+            if options.resize is not None and options.resize.ignore is not None:
+                keywords["ignore"] = options.resize.ignore
             if options.center != DEFAULT_CENTERING:
                 keywords["center"] = options.center
             placed = [*axes.cropped.values(), *axes.resizable.values()]

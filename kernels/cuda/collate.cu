@@ -124,6 +124,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, FEW ? 8 : 5)
         for (int i = 0; i < WIDTH; ++i) {
             if (!ADJACENT)
                 values.item[i] = get(items + (LAST == V ? slot(first.next(i)) : slot(first) + i * APART));
+            if constexpr (IGNORES != 0) {
+                const Item *fill = (const Item *)(table + params.fill) + tile.at.src;
+                if (is_ignored(cast<f8, SAMPLE, false>(values.item[i])))
+                    values.item[i] = get(fill + first.next(i).index(params, &Offsets::src));
+            }
             word.item[i] = source_of<SAMPLE>(values.item[i]);
         }
         const auto done = epilogue(word, formula, [&](int i) {

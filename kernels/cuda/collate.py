@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import chain
-from math import gcd, prod
+from math import gcd, isnan, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -101,6 +101,24 @@ class PixelOrder(NamedTuple):
     steps: Array
 
 
+class Ignored(NamedTuple):
+    """The value of items that are omitted, and the sum of weights above which a mean is valid."""
+
+    value: float
+    least: float
+
+    @property
+    def macros(self) -> dict[str, object]:
+        """The macros of the kernels."""
+        kind = 2 if isnan(self.value) else 1
+        infinity = "(1e308 * 10)"
+        literal = f"0 * {infinity}" if kind == 2 else repr(self.value).replace("inf", infinity)
+        return {"IGNORES": kind, "IGNORED": f"({literal})", "LEAST": self.least}
+
+
+NONE_IGNORED = {"IGNORES": 0, "IGNORED": 0, "LEAST": 0}
+
+
 class SampleTable(NamedTuple):
     """The samples of a batch.
 
@@ -115,6 +133,7 @@ class SampleTable(NamedTuple):
     is_inside   whether all windows are inside of their samples
     pixel       selected channels that lines may contain in the order of the samples
     has_gaps    whether weights of 0 are gaps between taps, whose items are omitted
+    ignored     the items that are omitted; None: none
     """
 
     item: int
@@ -127,6 +146,7 @@ class SampleTable(NamedTuple):
     is_inside: bool
     pixel: PixelOrder | None = None
     has_gaps: bool = False
+    ignored: Ignored | None = None
 
 
 class _Tile(NamedTuple):
@@ -232,6 +252,7 @@ def _prepare(
     packed = _pack_samples(table, numbers)
     folds = max(len(axis.folds) for axis in chain(*windows))
     macros = _tile_macros(tile, numbers, table)
+    macros |= NONE_IGNORED if table.ignored is None else table.ignored.macros
     macros |= {"FOLDS": folds, "PACKED": int(places is not None)}
     if pixel is not None:
         macros |= {"PIXEL": pixel.items, "ORDER": ",".join(map(str, pixel.order))}
@@ -248,7 +269,7 @@ def _prepare(
     if tiles >= MAX_COUNT:
         raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
     if is_summed:
-        macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target, epilogue))
+        macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target, epilogue, table))
         beside = [2]
     else:
         macros |= {"NEAREST": int(is_float), "REVERSED": int(_is_reversed(table, line))}
@@ -564,10 +585,13 @@ def _tile_lengths(lengths: list[int], item: int, are_rows_last: bool) -> list[in
     return [min(rows, MOST_LINES, room), line, part]
 
 
-def _room(tile: _Tile, taps: int, target: Side, epilogue: Epilogue | None) -> int:
+def _room(
+    tile: _Tile, taps: int, target: Side, epilogue: Epilogue | None, table: SampleTable
+) -> int:
     """Return how many partial line sums fit into the shared memory of a warp."""
     rows, line, part = tile.lengths
     item = 8 if epilogue is not None and epilogue.source == "f8" else 4
+    item *= 1 if table.ignored is None else 2
     staged = tile.is_staged * (rows + 16 // target.item) * line * part * target.item
     used = staged + rows * (64 + 24 * max(1, taps)) + item * WARP * MOST_SUMMED
     return min(MOST_SUMS, (SHARED_BYTES * WARP // SUM_THREADS - used) // item // 64 * 64)

@@ -65,10 +65,35 @@ struct Taps {
     }
 };
 
+// A sum of weighted items; IGNORES: of valid ones, with the sum of their weights, which divides it.
+#if IGNORES
+struct Sum {
+    Source value, weight;
+};
+INLINE Sum summand(Source value) {
+    const bool is_omitted = is_ignored(value);
+    const Sum sum = {is_omitted ? (Source)0 : value, (Source)!is_omitted};
+    return sum;
+}
+INLINE bool is_valid(const Sum &sum) { return sum.weight > (Source)LEAST; }
+INLINE Source mean_of(const Sum &sum) { return sum.value / sum.weight; }
+#else
+typedef Source Sum;
+INLINE Sum summand(Source value) { return value; }
+INLINE bool is_valid(const Sum &) { return true; }
+INLINE Source mean_of(const Sum &sum) { return sum; }
+#endif
+
 // GAPS: weights of 0 are gaps between taps. An item there may be NaN, and 0 * NaN is NaN.
 INLINE Source add(Source value, Source weight, Source sum) {
     return GAPS && weight == 0 ? sum : multiply_add(value, weight, sum);
 }
+#if IGNORES
+INLINE Sum add(const Sum &value, Source weight, const Sum &sum) {
+    const Sum result = {add(value.value, weight, sum.value), add(value.weight, weight, sum.weight)};
+    return result;
+}
+#endif
 INLINE Source held(Item item) { return cast<SOURCE, SAMPLE, false>(item); }
 
 // Return an item of a word as a float. Bytes are put into the mantissa of 2^23: two instructions.
@@ -147,8 +172,8 @@ struct Column {
     INLINE Place place(unsigned row, int i) const { return Place(row, u, first + i); }
 
     // Add what is in shared memory: `count` positions from `begin` on. `values` are the first one's.
-    INLINE void add_taps(const byte *table, const Source *values, int begin, int count,
-                         Source (&sums)[BESIDE]) const {
+    INLINE void add_taps(const byte *table, const Sum *values, int begin, int count,
+                         Sum (&sums)[BESIDE]) const {
         const int before = taps.first - begin, high = smaller(taps.count, count - before);
         int tap = before < 0 ? -before : 0;
         values += before * PIXEL + (int)(IS_ORDERED ? 0 : first);
@@ -169,7 +194,7 @@ struct Column {
         for (; tap < high; ++tap) add_tap(values, tap, taps.weight(table, tap), sums);
     }
 
-    INLINE static void add_tap(const Source *values, int tap, Source weight, Source (&sums)[BESIDE]) {
+    INLINE static void add_tap(const Sum *values, int tap, Source weight, Sum (&sums)[BESIDE]) {
 #pragma unroll
         for (int i = 0; i < BESIDE; ++i)
             sums[i] = add(get(values + tap * PIXEL + position(i)), weight, sums[i]);
@@ -182,14 +207,14 @@ struct Warp {
     const Pointers &pointers;
     const Tile &tile;
     const Summed *lines;
-    Source *memory;           // for lines
-    Source (*partial)[WARP];  // for the sums of columns between parts of lines
+    Sum *memory;           // for lines
+    Sum (*partial)[WARP];  // for the sums of columns between parts of lines
     Target *staged;
     const byte *table, *samples;
     unsigned lane;
 
     // Add the words of taps.
-    INLINE void add_words(const Summed &line, const byte *at, Source (&values)[PER]) const {
+    INLINE void add_words(const Summed &line, const byte *at, Sum (&values)[PER]) const {
         const int64 from = line.from[0];
         const int count = line.taps[0].count;
 #pragma unroll 1
@@ -209,7 +234,7 @@ struct Warp {
                 word.join(low[n], high[n], (unsigned)(uint64)(at + n * from) % WORD);
 #pragma unroll
                 for (int i = 0; i < PER; ++i)
-                    values[i] = add(held_of<SAMPLE>(word, i), weights.item[n], values[i]);
+                    values[i] = add(summand(held_of<SAMPLE>(word, i)), weights.item[n], values[i]);
             }
             at += AHEAD * from;
         }
@@ -217,20 +242,20 @@ struct Warp {
 
     // Sum neighbors over the taps of the first LEVEL axes.
     template <int LEVEL>
-    INLINE void sum_words(const Summed &line, const byte *at, Source (&values)[PER]) const {
+    INLINE void sum_words(const Summed &line, const byte *at, Sum (&values)[PER]) const {
 #pragma unroll
-        for (int i = 0; i < PER; ++i) values[i] = 0;
+        for (int i = 0; i < PER; ++i) values[i] = Sum{};
         if constexpr (LEVEL == 0) {
             const Items<Item, PER> word = read_word(at);
 #pragma unroll
-            for (int i = 0; i < PER; ++i) values[i] = held(word.item[i]);
+            for (int i = 0; i < PER; ++i) values[i] = summand(held(word.item[i]));
         } else if constexpr (LEVEL == 1) {
             add_words(line, at, values);
         } else {
             const Taps &taps = line.taps[LEVEL - 1];
 #pragma unroll 1
             for (int tap = 0; tap < taps.count; ++tap) {
-                Source inner[PER];
+                Sum inner[PER];
                 sum_words<LEVEL - 1>(line, at + tap * line.from[LEVEL - 1], inner);
                 const Source weight = taps.weight(table, tap);
 #pragma unroll
@@ -241,14 +266,14 @@ struct Warp {
 
     // Sum an item, which may be outside of the sample, over the taps of the first LEVEL axes.
     template <int LEVEL>
-    INLINE Source sum_item(const Summed &line, const Side *sides, int item, int64 offset,
+    INLINE Sum sum_item(const Summed &line, const Side *sides, int item, int64 offset,
                           bool exists) const {
         if constexpr (LEVEL == 0) {
-            return held(read_item(params, table, samples, line, item, offset, exists));
+            return summand(held(read_item(params, table, samples, line, item, offset, exists)));
         } else {
             const Taps &taps = line.taps[LEVEL - 1];
             const Side &side = sides[LEVEL - 1];
-            Source value = 0;
+            Sum value = Sum{};
 #pragma unroll 1
             for (int tap = 0; tap < taps.count; ++tap) {
                 const int64 x = taps.first + tap;
@@ -277,13 +302,13 @@ struct Warp {
                 first = ceiling(first, PER) * PER;
                 end = first + (end > first ? (end - first) / PER * PER : 0);
             }
-            Source *const sums = memory + r * pitch_of(columns);
+            Sum *const sums = memory + r * pitch_of(columns);
             const byte *from = samples + line.first + skipped * BYTES;
 #pragma unroll 1
             for (int item = first + mine * PER; item < end; item += PER << shift) {
-                Items<Source, PER> word;
+                Items<Sum, PER> word;
                 sum_words<TAPS>(line, from + item * BYTES, word.item);
-                word.template write<smaller(16, PER * (int)sizeof(Source))>((byte *)(sums + item));
+                word.template write<smaller(16, PER * (int)sizeof(Sum))>((byte *)(sums + item));
             }
             if (first == 0 && end >= count) continue;
             const Side *sides = sample_at(params, table, line.sample).side;
@@ -311,9 +336,9 @@ struct Warp {
         for (unsigned r = lane / COLUMNS; r < rows; r += ROWS) {
             const Summed &line = lines[above + r];
             if (R_AXIS == AXES) column.read(table, side(line.sample), place);
-            Source sums[BESIDE];
+            Sum sums[BESIDE];
 #pragma unroll
-            for (int i = 0; i < BESIDE; ++i) sums[i] = begin ? partial[i][lane] : 0;
+            for (int i = 0; i < BESIDE; ++i) sums[i] = begin ? partial[i][lane] : Sum{};
             column.add_taps(table, memory + r * pitch_of(columns), (int)line.low + begin, columns, sums);
             if (!is_last) {
 #pragma unroll
@@ -321,17 +346,16 @@ struct Warp {
                 continue;
             }
             if (BY_ROW) choose(formula, column, above + r);
-            if (!COVERED && !(line.is_covered && column.taps.count > 0)) {
-                const Item *fill = (const Item *)(table + params.fill) + tile.at.src;
-#pragma unroll
-                for (int i = 0; i < BESIDE; ++i)
-                    sums[i] = held(get(fill + column.place(above + r, i).index(params, &Offsets::src)));
-            }
+            const bool has_taps = COVERED || (line.is_covered && column.taps.count > 0);
+            const Item *fill = (const Item *)(table + params.fill) + tile.at.src;
             byte *const row = to + tile.dst(params, R, above + r);
 #pragma unroll
             for (int i = 0; i < BESIDE; ++i) {
                 if (column.first + i >= TILE_V) break;
-                const Items<Target, 1> one = {{formula[i].apply(sums[i])}};
+                Source value = mean_of(sums[i]);
+                if ((!COVERED || IGNORES) && !(has_taps && is_valid(sums[i])))
+                    value = held(get(fill + column.place(above + r, i).index(params, &Offsets::src)));
+                const Items<Target, 1> one = {{formula[i].apply(value)}};
                 if (STAGED) put(staged + column.place(above + r, i).number(PITCH), one.item[0]);
                 else one.template write<smaller(WRITE, OUT)>(row + tile.dst(params, V, i));
             }
@@ -369,9 +393,9 @@ constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED - (OTHERS > 0) : 4;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     resize(const Params launch, const Pointers pointers) {
-    __shared__ __align__(16) Source memory[WARPS][ROOM];
+    __shared__ __align__(16) Sum memory[WARPS][ROOM];
     __shared__ __align__(16) Target staged[WARPS][STAGE];
-    __shared__ Source partial[WARPS][BESIDE][WARP];
+    __shared__ Sum partial[WARPS][BESIDE][WARP];
     __shared__ Summed summed[WARPS][TILE_R];
     static_assert(sizeof(memory) + sizeof(staged) + sizeof(partial) + sizeof(summed) <= 48 << 10,
                   "a block has 48 KB of shared memory; see _room in collate.py");

@@ -225,6 +225,11 @@ struct Line {
     }
 };
 
+// IGNORES: items of the value IGNORED are omitted, as are positions outside of samples; 2: it is NaN.
+INLINE bool is_ignored(double value) {
+    return IGNORES == 2 ? value != value : IGNORES && value == (double)IGNORED;
+}
+
 // Read an item of a line, which may be outside of the sample.
 INLINE Item read_item(const Windows &windows, const byte *table, const byte *samples,
                       const Line &line, int item, int64 offset, bool exists) {
@@ -239,6 +244,7 @@ INLINE Item read_item(const Windows &windows, const byte *table, const byte *sam
         one.template read<READ>(samples + line.src + offset + x * u.from + y * v.from);
         return one.item[0];
     }
+    if constexpr (IGNORES != 0) return cast<SAMPLE, f8, false>((double)IGNORED);
     const int64 fill = line.fill + place * windows.tile[U].loop.step.src +
                        part * windows.tile[V].loop.step.src;
     return get((const Item *)(table + windows.fill) + fill);

@@ -27,7 +27,7 @@ from ..planning.batch.arguments import CropArgs, parse_per_sample
 from ..planning.batch.layout import check_same_rank_and_dtype
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import choose_summed_dtype, make_window_conversion
-from ..planning.resize import ResizeOptions
+from ..planning.resize import LEAST_WEIGHT, ResizeOptions
 from ..spec import DType, as_dtype, dtype_kind, integer_bounds
 from ..taps import compute_axis_taps
 from .base import Adapter
@@ -36,9 +36,6 @@ from .dispatch import adapter_for_any
 from .registry import backend_of, call_backend_hook, library_of
 from .symbolic import ArrayNamespace
 from .windows import Windows
-
-# Filters with negative weights amplify noise where the sum of the valid weights is near 0.
-LEAST_WEIGHT = {"bicubic": 0.1, "lanczos": 0.1}
 
 
 def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
@@ -347,14 +344,7 @@ class ValidWindows:
     like: Any  # an array of the library that computes
 
     def __post_init__(self) -> None:
-        dtype = as_dtype(self.windows.dtype)
-        low, high = integer_bounds(dtype) if dtype_kind(dtype) in "ui" else (-inf, inf)
-        is_value = low <= self.ignore <= high and self.ignore % 1 == 0
-        if dtype_kind(dtype) in "ui" and not is_value:
-            raise ArgumentError(
-                f"ignore={self.ignore}, but samples are {dtype}, which have no such value; give "
-                "the number that marks ignored pixels"
-            )
+        _check_is_value(self.ignore, as_dtype(self.windows.dtype))
         if not isinstance(self.like, np.ndarray) and not isinstance(self._library, ArrayNamespace):
             raise ArgumentError(
                 f"ignore= is computed on arrays of NumPy, torch and jax, not of "
@@ -428,6 +418,25 @@ class ValidWindows:
         moved = {**keywords, "fill": self.ignore} if "fill" in keywords else keywords
         stack = stack_windows(replace(self.windows, keywords=moved), samples)
         return self._xp.where(self._is_ignored(stack), self._make_constant(self.fill), stack)
+
+
+def check_ignored(options: CollateOptions, dtype: DType) -> None:
+    """Raise ArgumentError if samples have no value `ignore`, or their batch has none to fill."""
+    ignore = None if options.resize is None else options.resize.ignore
+    if ignore is None:
+        return
+    _check_is_value(ignore, dtype)
+    if options.fill is None and not options.may_fill:
+        check_fill(np.array([ignore]).astype(dtype), options.convert.dtype or dtype)
+
+
+def _check_is_value(ignore: float, dtype: DType) -> None:
+    low, high = integer_bounds(dtype) if dtype_kind(dtype) in "ui" else (-inf, inf)
+    if dtype_kind(dtype) in "ui" and not (low <= ignore <= high and ignore % 1 == 0):
+        raise ArgumentError(
+            f"ignore={ignore}, but samples are {dtype}, which have no such value; give "
+            "the number that marks ignored pixels"
+        )
 
 
 def check_fill(fill: Array, target: DType) -> None:

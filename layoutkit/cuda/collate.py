@@ -41,7 +41,7 @@ from ..planning.channels import as_slice
 from ..planning.epilogue import Epilogue, kernel_dtype_name
 from ..planning.loops import byte_strides
 from ..planning.plan import Part, Plan, make_single_plan
-from ..planning.resize import ResizeOptions
+from ..planning.resize import LEAST_WEIGHT, ResizeOptions
 from ..spec import DType
 from ..taps import TapTables, make_tap_tables
 from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
@@ -50,7 +50,7 @@ from .runtime import runtime
 from .transfers import STAGING_BYTES, Conversion, Fill, find_staging, refuse_capture
 
 if TYPE_CHECKING:
-    from ..kernels.cuda.collate import PixelOrder, WindowAxis
+    from ..kernels.cuda.collate import Ignored, PixelOrder, WindowAxis
     from ..kernels.cuda.launch import CudaLaunch
 
 _ALIGNMENT = 16  # bytes; the alignment of every part of a table
@@ -123,6 +123,7 @@ class DeviceCollateProgram:
         dtype = window_dtype(options.resize, first.dtype)
         shape = (*window[:sample_axis], count, *window[sample_axis:])
         fill = fill_array_of(options, axes, window, first.dtype)
+        ignored, fill = find_ignored(options, first.dtype, fill)
         reads = None
         if options.resize is None or 0 not in shape:
             shapes = samples.shapes[:count]
@@ -143,9 +144,8 @@ class DeviceCollateProgram:
         written = _describe_written(plan, result, options.letter, is_converted)
         resize = options.resize
         is_float = resize is not None and not moves_items(resize, first.dtype, supports_float16)
-        return PreparedBatch(
-            result, remaining, _prepare_launch(axes, samples, reads, fill, written, is_float)
-        )
+        launch = _prepare_launch(axes, samples, reads, fill, written, ignored, is_float)
+        return PreparedBatch(result, remaining, launch)
 
     def _place(
         self, axes: SampleAxes, window: tuple[int, ...], shapes: Array, crops: CropArgs
@@ -204,6 +204,22 @@ class DeviceCollateProgram:
                 plan = make_single_plan(options, *planned, dense, supports_float16)
             cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
         return plan
+
+
+def find_ignored(
+    options: CollateOptions, source: DType, fill: Array
+) -> tuple[Ignored | None, Array]:
+    """Return the items that are omitted, if any, and the fill values of a batch."""
+    ignore = None if options.resize is None else options.resize.ignore
+    if ignore is None or options.resize is None:
+        return None, fill
+    with fork.init_lock:
+        from ..kernels.cuda.collate import Ignored
+
+    value = np.array([ignore]).astype(source)
+    if options.fill is None and not options.may_fill:
+        fill = value
+    return Ignored(float(value[0]), LEAST_WEIGHT.get(options.resize.filter, 0)), fill
 
 
 class Samples(NamedTuple):
@@ -436,6 +452,7 @@ def _prepare_launch(
     reads: Reads,
     fill: Array,
     written: _Written,
+    ignored: Ignored | None,
     is_float: bool,
 ) -> tuple[CudaLaunch, Array, int]:
     """Return the launch that writes the windows of samples, its table, and the base address.
@@ -460,7 +477,7 @@ def _prepare_launch(
             sides[:, number, 2] = extent.size
     step = written.steps[written.letter]
     fill_step = len(fill) if len(fills) > len(fill) else 0
-    item, epilogue = kernel_items(samples.dtype, written.epilogue, is_float)
+    item, epilogue = kernel_items(samples.dtype, written.epilogue, is_float, ignored)
     launch, packed = prepare_collate(
         _window_axes(axes, reads, written, extents, has_channel_fill=len(fill) > 1),
         WindowAxis(len(samples.addresses), step, int(written.letter == written.coef), fill_step),
@@ -475,6 +492,7 @@ def _prepare_launch(
             reads.is_inside,
             find_pixel_order(samples, reads, [x.axis for x in extents]),
             reads.has_gaps,
+            ignored,
         ),
         item,
         epilogue,
@@ -486,12 +504,15 @@ def _prepare_launch(
 
 
 def kernel_items(
-    source: DType, epilogue: Epilogue | None, is_float: bool
+    source: DType, epilogue: Epilogue | None, is_float: bool, ignored: Ignored | None
 ) -> tuple[str, Epilogue | None]:
     """Return the name of the items that a kernel reads from samples, and its epilogue."""
     if is_float:
         summed = kernel_dtype_name(choose_summed_dtype(source))
         return kernel_dtype_name(source), epilogue or Epilogue(summed, summed)
+    if ignored is not None:  # items are compared, also where they are only moved
+        name = kernel_dtype_name(source)
+        return name, epilogue or Epilogue(name, name)
     return f"m{source.itemsize}" if epilogue is None else epilogue.source, epilogue
 
 

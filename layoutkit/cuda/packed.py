@@ -23,6 +23,7 @@ from .collate import (
     DeviceCollateProgram,
     Samples,
     Table,
+    find_ignored,
     find_pixel_order,
     kernel_items,
     make_fill_of_samples,
@@ -97,6 +98,7 @@ class DevicePackedProgram(DeviceCollateProgram):
         options, samples, table = self._options, Samples.of(arrays), Table()
         reads = reads_of(options, axes, placements)
         fill = fill_array_of(options, axes, tuple(packed.windows[0].tolist()), samples.dtype)
+        ignored, fill = find_ignored(options, samples.dtype, fill)
         fills = make_fill_of_samples(axes, placements, fill)
         fill_offset = table.add(fills.tobytes())
         base = int(samples.addresses.min())
@@ -104,7 +106,7 @@ class DevicePackedProgram(DeviceCollateProgram):
         starts, sides, heads = make_sides(samples, reads, numbers, table)
         resize = options.resize
         is_float = resize is not None and not moves_items(resize, samples.dtype, supports_float16)
-        item, epilogue = kernel_items(samples.dtype, plan.epilogue, is_float)
+        item, epilogue = kernel_items(samples.dtype, plan.epilogue, is_float, ignored)
         coefficient = _find_coefficient_letter(plan)
         windows = [
             _describe_window(axes, move, out, coefficient, len(fill) > 1, reads.resized, place)
@@ -123,6 +125,7 @@ class DevicePackedProgram(DeviceCollateProgram):
                 samples.alignment(),
                 reads.is_inside,
                 find_pixel_order(samples, reads, numbers),
+                ignored=ignored,
             ),
             item,
             epilogue,

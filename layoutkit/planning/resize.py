@@ -16,6 +16,10 @@ from .padding import parse_axis_sizes
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
 FIT_MODES = ("cover", "pad", "stretch")
 
+# The sum of weights of valid pixels above which their mean is valid: filters with negative weights
+# amplify noise where the sum is near 0.
+LEAST_WEIGHT = {"bicubic": 0.1, "lanczos": 0.1}
+
 
 class ResizeOptions(NamedTuple):
     """The checked resize options.

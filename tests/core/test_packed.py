@@ -145,6 +145,19 @@ def test_split_returns_views():
     assert len(offsets) == 3
 
 
+def test_ignored_pixels_of_packed_images_are_omitted():
+    images = _make_images([(20, 30, 3), (9, 14, 3)])
+    options = {"resize": "bilinear", "ignore": 7, "dtype": "float32"}
+    for x in images:
+        x[:8, :9] = 7
+    packed = collate(images, "hwc->(bhw)c", size=(6, 5), **options)
+    parts = [collate([x], "hwc->(bhw)c", h=6, w=5, **options) for x in images]
+    _assert_packs(packed, parts, [(6, 5)] * 2)
+    assert (packed.data == 7).all(1).any()
+    with pytest.raises(ArgumentError, match=r"ignore=-1.0, but samples are uint8"):
+        collate(images, "hwc->(bhw)c", size=(6, 5), resize="area", ignore=-1.0)
+
+
 # ---- out= --------------------------------------------------------------------------------
 
 
