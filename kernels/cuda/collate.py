@@ -57,8 +57,8 @@ class WindowAxis(NamedTuple):
     coef: int = 0
     fill: int = 0
     is_resized: bool = False
-    # Of axes that are folded in a packed batch, from the innermost loop on: positions of a turn,
-    # and the bytes to the next turn beyond the ones of its positions.
+    # Of axes that are folded in a packed batch, from the innermost loop on: positions of an
+    # iteration, and the distance in bytes between iterations, less the bytes of these positions.
     folds: tuple[tuple[int, int], ...] = ()
 
     @property

@@ -386,10 +386,11 @@ struct Warp {
 };
 
 // Blocks of a multiprocessor, for which the compiler leaves enough registers: one block less for words
-// of 16 bytes, for staged results, and for axes around the tile, which need more registers.
+// of 16 bytes, for staged results, and for axes around the tile, parts and ignored items, which need
+// more registers.
 constexpr bool FEW = INSIDE && COVERED && !MAPS && LINE_TAPS && TAPS == 1 && R_AXIS == 0 &&
                      TILE_U >= 8 && BESIDE <= 4;
-constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED - (OTHERS > 0) : 4;
+constexpr int BLOCKS = FEW ? 6 - (WORD == 16) - STAGED - (OTHERS > 0 || PACKED || IGNORES) : 4;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     resize(const Params launch, const Pointers pointers) {

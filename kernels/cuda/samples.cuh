@@ -32,8 +32,8 @@ struct Sample {
     Side side[AXES];   // first the TAPS axes that are summed before U, then U and V
 };
 
-// A fold of an axis of samples in a packed batch: the bytes to the next turn of an outer loop, beyond
-// the ones of its positions.
+// A fold of an axis of samples in a packed batch: the distance in bytes between iterations of
+// an outer loop, less the bytes of the positions of one iteration.
 struct Fold {
     Divisor turns;
     int64 jump;
@@ -45,7 +45,7 @@ struct Along {
     int64 axis;  // of a sample; AXES: the samples
     Fold fold[larger(1, FOLDS)];
 
-    // Return the bytes in the batch to a position.
+    // Return the offset in bytes of a position in the batch.
     INLINE int64 dst(uint64 place) const {
         int64 offset = (int64)place * loop.step.dst;
 #pragma unroll
@@ -169,7 +169,7 @@ struct Tile {
         return R_AXIS == AXES ? (unsigned)start[R] + row : number;
     }
 
-    // Return the bytes in the batch from the first position along R, U or V to another one.
+    // Return the distance in bytes of a position along R, U or V from the first one of the tile.
     INLINE int64 dst(const Windows &windows, int axis, unsigned place) const {
         const Along &along = windows.tile[axis];
         if (!FOLDS) return place * along.loop.step.dst;

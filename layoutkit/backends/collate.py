@@ -60,7 +60,7 @@ def view_as_numpy(samples: Sequence[Any]) -> list[Array] | None:
 def import_device_samples(
     adapters: Sequence[Adapter], samples: Sequence[Any], name_of: Callable[[int], str]
 ) -> tuple[list[DeviceArray], list[CudaAdapter]]:
-    """Return the device arrays of samples, of which the first one is on a GPU, and their adapters.
+    """Return the device arrays of samples, whose first one is on a GPU, and their adapters.
 
     Raises DeviceError if another one is not on a GPU; `name_of` names samples in errors.
     """

@@ -209,7 +209,7 @@ class DeviceCollateProgram:
 def find_ignored(
     options: CollateOptions, source: DType, fill: Array
 ) -> tuple[Ignored | None, Array]:
-    """Return the items that are omitted, if any, and the fill values of a batch."""
+    """Return the value of items that are omitted, if any, and the fill values of a batch."""
     ignore = None if options.resize is None else options.resize.ignore
     if ignore is None or options.resize is None:
         return None, fill
@@ -571,14 +571,14 @@ def make_sides(
         tables[0, :, axis] = offset + 8 * _starts_of([len(row) for row in maps])
     for axis in reads.resized:
         rows, counts = _make_tap_rows(reads, axis, choose_summed_dtype(samples.dtype))
-        starts = _starts_of(counts)
-        tables[1, :, axis] = table.add(rows.tobytes()) + rows.strides[0] * starts
+        first_rows = _starts_of(counts)
+        tables[1, :, axis] = table.add(rows.tobytes()) + rows.strides[0] * first_rows
         tables[2, :, axis] = rows.strides[0]
         firsts = rows.view(np.int32)[:, :POSITION]
         if len({*counts}) == 1:
             heads[axes.index(axis)] = [firsts.reshape(len(counts), -1, POSITION)]
         else:
-            heads[axes.index(axis)] = [part[None] for part in np.split(firsts, starts[1:])]
+            heads[axes.index(axis)] = [part[None] for part in np.split(firsts, first_rows[1:])]
     fields = samples.strides * steps, low, high, *tables
     sides = np.stack(fields, -1)[:, axes]
     starts = samples.addresses + (begins * samples.strides).sum(1), *samples.spans()

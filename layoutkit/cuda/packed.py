@@ -11,6 +11,7 @@ import numpy as np
 
 from .._utils import fork
 from ..layout.pattern import Permutation
+from ..memory import Array
 from ..normalize import CHANNEL
 from ..planning.batch.layout import fill_array_of
 from ..planning.batch.packing import PackedLayout
@@ -37,6 +38,7 @@ from .program import supports_float16
 
 if TYPE_CHECKING:
     from ..kernels.cuda.collate import PackedWindow
+    from ..kernels.cuda.launch import CudaLaunch
 
 
 class DevicePackedProgram(DeviceCollateProgram):
@@ -52,7 +54,7 @@ class DevicePackedProgram(DeviceCollateProgram):
         """Return the plan of the conversion of the first window, to `out` or new memory.
 
         Returns None if kernels cannot convert all windows as they write them: a dtype, a cast, or
-        constants that differ along an axis of which samples have different numbers of positions.
+        constants that differ along an axis whose size differs between samples.
         Raises unless all samples are on one GPU, and `out` is writeable memory of its own.
         """
         self._check_arrays(arrays)
@@ -89,12 +91,24 @@ class DevicePackedProgram(DeviceCollateProgram):
         adapter: DeviceAdapter,
     ) -> None:
         """Write the windows of samples to `out`, which has the memory of the batch."""
+        if out.size:
+            launch = self.prepare_launch(arrays, axes, placements, packed, plan, out)
+            upload_and_launch(out, *launch, adapter)
+
+    def prepare_launch(
+        self,
+        arrays: Sequence[DeviceArray],
+        axes: SampleAxes,
+        placements: Placements,
+        packed: PackedLayout,
+        plan: Plan,
+        out: DeviceArray,
+    ) -> tuple[CudaLaunch, Array, int]:
+        """Return the launch that writes `out`, its table, and the base address in the table."""
         with fork.init_lock:
             from ..kernels.cuda.collate import SampleTable, prepare_packed
             from ..kernels.cuda.launch import Side
 
-        if not out.size:
-            return
         options, samples, table = self._options, Samples.of(arrays), Table()
         reads = reads_of(options, axes, placements)
         fill = fill_array_of(options, axes, tuple(packed.windows[0].tolist()), samples.dtype)
@@ -133,7 +147,7 @@ class DevicePackedProgram(DeviceCollateProgram):
             is_float=is_float,
         )
         table.add(data)
-        upload_and_launch(out, launch, table.array(), base, adapter)
+        return launch, table.array(), base
 
 
 def _find_coefficient_letter(plan: Plan) -> str:

@@ -68,7 +68,7 @@ def compute_sample_gradients(
 ) -> DeviceArray:
     """Return the stacked gradients of samples of one shape, made by one launch.
 
-    The parameters are those of `compute_sample_gradients` in cpu/windows.py.
+    The function of this name in cpu/windows.py describes the parameters.
     """
     placed = placements.rows([*numbers])
     shape = tuple(placed.lengths[0].tolist())

@@ -30,6 +30,7 @@ from tests.helpers.cuda_moves import (
 )
 from tests.helpers.cuda_moves import collate_of as collated
 from tests.helpers.cuda_moves import launch_of as move
+from tests.helpers.cuda_moves import packed_of as packed
 from tests.helpers.cuda_moves import sum_of as total
 from tests.helpers.nvrtc import OPTIONS, Compiled, needs_nvdisasm, needs_nvrtc
 from tests.helpers.resizing import Case
@@ -114,6 +115,9 @@ LAUNCHES = {
     ),
     "resize f2, rows": lambda: collated("f2", h=9, resize="bilinear"),
     "resize i8, nearest": lambda: collated("i8", h=9, w=9, resize="nearest"),
+    "resize i2, ignored": lambda: collated("i2", h=9, w=9, resize="bilinear", ignore=-1),
+    "crop, packed": lambda: packed("u1", dtype="f4", **COLORS),
+    "resize u1, packed": lambda: packed("u1", multiple=6, resize="bicubic", dtype="f4", **COLORS),
     "resize u2, nearest": lambda: collated("u2", h=9, w=9, resize="nearest", dtype="f4"),
     "sum of f4 of some widths": lambda: total("f4", "f4", "f4", sizes=(40, 71)),
 }

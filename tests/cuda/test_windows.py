@@ -6,7 +6,14 @@ import pytest
 from layoutkit import collate
 from tests.helpers import cuda_shim
 from tests.helpers.arrays_of import BF16, assert_same, random_array
-from tests.helpers.cuda_moves import collated, placed, planned_collate, planned_in_place, together
+from tests.helpers.cuda_moves import (
+    collated,
+    packed,
+    placed,
+    planned_collate,
+    planned_in_place,
+    together,
+)
 from tests.helpers.reference import reference_convert
 from tests.helpers.resizing import window as resized_window
 
@@ -257,6 +264,36 @@ def test_any_axes_are_resized(axes):
     wanted = resized(samples, ["thw".index(axis) for axis in axes], "bilinear", sizes)
     found = collated(samples, "thw->bthw", resize="bilinear", **keywords)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3)
+
+
+# ---- packed, and without ignored items ------------------------------------------------------
+
+PATCHES = "(hp)(wq)c->(bhw)(cpq)"
+PACKINGS = {
+    "rows": ("twc->(bt)wc", {}, {}),
+    "patches": (PATCHES, {"p": 2, "q": 3, "dtype": "f4", **EXACT}, {"flip": {"w": [True, False]}}),
+    "pixels": ("hwc->(bhw)c", {"resize": "bilinear"}, {"size": [(3, 40), (11, 5)]}),
+    "merged": (
+        "(hmp)(wnq)c->(bhwmn)(pqc)",
+        {"m": 2, "n": 2, "p": 3, "q": 2, "resize": "bicubic", "dtype": "f4"},
+        {"size": [(12, 36), (24, 4)], "flip": "w"},
+    ),
+    "nearest": (PATCHES, {"p": 2, "q": 3, "resize": "nearest"}, {"size": [(2, 33), (10, 3)]}),
+    "ignored": ("hwc->(bhw)c", {"resize": "area", "ignore": 7, "dtype": "f4"}, {"size": (5, 9)}),
+}
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_packed_windows_are_those_of_the_cpu(name):
+    pattern, keywords, call = PACKINGS[name]
+    samples = samples_of(
+        [(12, 36, 3), (8, 42, 3)] if "t" not in pattern else [(5, 9, 3), (2, 9, 3)]
+    )
+    expected = collate(samples, pattern, **keywords, **call).data
+    for order in cuda_shim.ORDERS:
+        how = {"order": order, "poison": 0xFF}
+        assert_same(packed(samples, pattern, how=how, shift=1, call=call, **keywords), expected)
+    assert_same(packed(samples, pattern, how={"mode": "threads"}, call=call, **keywords), expected)
 
 
 # ---- threads -----------------------------------------------------------------------------

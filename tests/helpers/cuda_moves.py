@@ -14,11 +14,13 @@ from layoutkit import Collator, Converter
 from layoutkit.accumulation import Accumulator
 from layoutkit.cuda.collate import DeviceCollateProgram
 from layoutkit.cuda.memory import DeviceArray
+from layoutkit.cuda.packed import DevicePackedProgram
 from layoutkit.cuda.program import supports_float16
 from layoutkit.kernels.cuda import boxes, tiling
 from layoutkit.kernels.cuda import launch as launches_of
 from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
+from layoutkit.packing import PackedCollation
 from layoutkit.planning.accumulate import make_operand, make_sum_plan
 from layoutkit.planning.batch.arguments import CropArgs
 from layoutkit.planning.plan import make_single_plan
@@ -186,6 +188,30 @@ def planned_in_place(raw, samples, pattern, out=None, *, call=None, **keywords):
     return launch, memory.out, [table, raw], (0, 0, base - address(raw))
 
 
+def planned_packed(samples, pattern, *, shift=0, call=None, **keywords):
+    """Return a launch that packs copies of samples, its output, its sources and their shifts."""
+    raw, copies = together(samples, shift)
+    options = Collator(pattern, **keywords).windows
+    packing = PackedCollation(options, Collator.from_options)
+    batch = packing._check([(x.shape, x.dtype) for x in copies], CropArgs(**(call or {})))
+    program = DevicePackedProgram(options)
+    arrays = [device_array(x) for x in copies]
+    plan = program.find_plan(batch.axes, batch.layout, arrays, None)
+    out = placed(batch.layout.shape, plan.target.dtype)
+    placements = packing._place(batch.axes, batch.shapes, batch.args, batch.layout)
+    launch, table, base = program.prepare_launch(
+        arrays, batch.axes, placements, batch.layout, plan, device_array(out)
+    )
+    return launch, out, [copied(table, 0), raw], (0, 0, base - address(raw))
+
+
+def packed(samples, pattern, *, how=None, **keywords):
+    """Return the packed batch that a CUDA kernel makes; `how`: options of cuda_shim.run."""
+    launch, out, sources, shifts = planned_packed(samples, pattern, **keywords)
+    cuda_shim.run(launch, out, sources, shifts=shifts, **(how or {}))
+    return out
+
+
 def collated(samples, pattern, *, how=None, **keywords):
     """Return the batch that a CUDA kernel makes; `how`: options of cuda_shim.run."""
     launch, out, sources, shifts = planned_collate(samples, pattern, **keywords)
@@ -197,6 +223,12 @@ def collate_of(item, pattern="hwc->bchw", shape=(20, 24, 3), count=2, **keywords
     """Return a launch that collates small images."""
     samples = [np.ones(shape, item)] * count
     return planned_collate(samples, pattern, **keywords)[0]
+
+
+def packed_of(item, pattern="(hp)(wq)c->(bhw)(cpq)", shapes=((18, 24, 3), (6, 30, 3)), **keywords):
+    """Return a launch that packs patches of small images."""
+    samples = [np.ones(shape, item) for shape in shapes]
+    return planned_packed(samples, pattern, p=3, q=3, **keywords)[0]
 
 
 def launch_of(pattern, shape, item="u4", shift=0, **keywords):
