@@ -57,18 +57,27 @@ def main(
     measure instead: pattern, shape, and dtypes of both sides.
     `quick` measures fewer rows for a shorter time (on two cores, less than a minute instead of
     ten). `plot` is the file of a chart, `json` a file for all numbers. `device` is "cpu" or "cuda".
-    `only` is a regular expression that the names of rows have to match, and no row is begun after
-    `limit` seconds. The exit code is 0, or 1 if a conversion of layoutkit fails or gives a wrong
-    result, or if a row of the sweep "floor" misses its goal. Raises DeviceError for "cuda" without
-    CuPy, a driver or a GPU, and ArgumentError, before measuring, for files that cannot be written,
-    an invalid HPTT library, and options that cannot be combined.
+    `only` is a regular expression that the names of rows have to match, and no row (of "loaders",
+    no number of workers) is begun after `limit` seconds. The exit code is 0, or 1 if a conversion
+    of layoutkit fails or gives a wrong result, or if a row of the sweep "floor" misses its goal.
+    Raises DeviceError for "cuda" without CuPy, a driver or a GPU, and ArgumentError, before
+    measuring, for files that cannot be written, an invalid HPTT library, and options that cannot
+    be combined.
     """
     filters = only is not None or limit is not None
     _check(table, device, conversion is not None, filters)
-    if table == LOADERS or table in SAMPLES:
+    if table == LOADERS:
+        if (device, plot, only) != ("cpu", None, None):
+            raise ArgumentError("--loaders: can only be combined with --quick, --json and --limit")
+        from .loaders import run_loaders
+
+        return run_loaders(quick, json, limit)
+    if table in SAMPLES:
         if (plot, json) != (None, None):
             raise ArgumentError(f"--{table}: can only be combined with --quick")
-        return _print_own_table(table, quick)
+        from .samples import run_samples
+
+        return run_samples(table, quick)
     from . import run
 
     if conversion is not None:
@@ -84,7 +93,7 @@ def _check(table: str | None, device: str, is_own: bool, filters: bool) -> None:
     """Raise ArgumentError for options that cannot be combined."""
     if is_own and (table is not None or filters):
         raise ArgumentError("PATTERN: measures one conversion; omit options that select other rows")
-    if (table == LOADERS or table in SAMPLES) and (device != "cpu" or filters):
+    if table in SAMPLES and (device != "cpu" or filters):
         raise ArgumentError(f"--{table}: can only be combined with --quick")
     if table == "floor" and device != "cpu":
         raise ArgumentError(f"--floor: its goals are for CPUs; omit --device {device}")
@@ -105,13 +114,3 @@ def _measure_conversion(
     if device == "cpu":
         run.show_plan(row)
     return code
-
-
-def _print_own_table(table: str, quick: bool) -> int:
-    if table == LOADERS:
-        from .loaders import run_loaders
-
-        return run_loaders(quick)
-    from .samples import run_samples
-
-    return run_samples(table, quick)

@@ -1,11 +1,14 @@
 """The tables of `--loaders`: files that are generated, and the loaders that read them.
 
 images      JPEGs of mixed sizes become random resized crops of 224, half of them mirrored,
-            normalized, as float32 `bchw`, in random order. layoutkit reads a folder, a .rec, tars
-            and a Parquet table; torch, grain and DALI the folder, WebDataset the tars in order with
-            a shuffle buffer. DALI decodes only the crops; the others use layoutkit's decoder
-            (simplejpeg, or else Pillow) and torchvision's v2 transforms. "decoding": JPEGs in
-            memory, and nothing else; "resizing": also a Collator that resizes each batch
+            normalized, as float32 `bchw`, in random order. layoutkit reads a folder, a .rec, tars,
+            a Parquet table, and a mixture of two halves of the folder; torch, grain and DALI the
+            folder, WebDataset the tars in order with a shuffle buffer. DALI decodes only the crops;
+            the others use layoutkit's decoder (simplejpeg, or else Pillow) and torchvision's v2
+            transforms, or Pillow's without torchvision. "decoding": JPEGs in memory, and nothing
+            else; "resizing": also a Collator that resizes each batch
+whole,      the same folder without random crops: whole images, and central crops. "first epoch" and
+center      "later epochs" keep decoded images by cache="ram"
 records     1 kB of bytes each, in random order. layoutkit reads a .npy, a .rec as rows and as
             ragged records, and a .tfrecord with its checksums; torch a memory map by lists of
             indices; ArrayRecord `__getitems__` of a batch, or one record at a time as a dataset
@@ -13,7 +16,7 @@ records     1 kB of bytes each, in random order. layoutkit reads a .npy, a .rec 
             deliver lists of bytes
 table       64 floats each. A csv has their positions in one file: a getter reads bytes, and a
             processor converts them. torch's dataset calls the same two functions
-array       the same as rows of an array in memory
+array       the same as rows of an array in memory, and as a mixture of its halves
 MNIST       images of MNIST's size in an idx file, normalized, compared with a streaming pass over
             as many bytes ("limit") and one conversion of all images ("convert")
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import struct
 import sys
 import tarfile
@@ -41,7 +45,7 @@ import numpy as np
 
 from ..collator import Collator
 from ..converter import Converter
-from ..data import MNISTProvider, open_index, sampled_batcher
+from ..data import MNISTProvider, mix, open_index, sampled_batcher
 from ..data.io import crc32c
 from ..data.recordio import RecordWriter
 from ..images.reading import decode_pixels
@@ -53,6 +57,12 @@ Epoch = Callable[[], Iterable[Any]]  # an iterable of batches
 Loader = Callable[[int, ExitStack], Epoch | None]  # of a number of workers; None: not supported
 
 CROP = 224
+# The options of a Collator by the kind of crops.
+CROPS: dict[str, dict[str, Any]] = {
+    "random": {"crop": "random", "flip": "random"},
+    "whole": {},
+    "center": {"fit": "cover"},
+}
 RECORD_BYTES = 1000
 WIDTH = 64  # floats of a record
 SIDE = 28
@@ -74,6 +84,7 @@ class LoaderCase:
     check: Callable[[str, Epoch], None]  # exits unless an epoch has every record once
     shares: Sequence[str] = ()  # names of lines whose speed the others are compared with
     baselines: Callable[[int, ExitStack], dict[str, Call]] = field(default=_no_baselines)
+    missing: list[str] = field(default_factory=list)  # loaders whose libraries are not installed
 
     def epochs(self, workers: int, stack: ExitStack) -> dict[str, Epoch]:
         """Return a checked epoch of each loader that is installed."""
@@ -82,6 +93,8 @@ class LoaderCase:
             try:
                 epoch = make(workers, stack)
             except ImportError:
+                if name not in self.missing:
+                    self.missing.append(name)
                 continue
             if epoch is not None:
                 self.check(name, epoch)
@@ -91,7 +104,8 @@ class LoaderCase:
 
 def loader_cases(quick: bool) -> Iterator[Callable[[Path], LoaderCase]]:
     """Yield functions that write the files of a table into a folder."""
-    yield partial(image_case, 200 if quick else 1_000)
+    for crops in CROPS:
+        yield partial(image_case, 200 if quick else 1_000, crops=crops)
     yield partial(record_case, 10_000 if quick else 100_000)
     for kind in ("table", "array"):
         yield partial(float_case, kind, 10_000 if quick else 100_000)
@@ -104,6 +118,18 @@ def layoutkit_epoch(
     """Return an epoch of a Batcher, whose batches `read` accesses."""
     batches = stack.enter_context(sampled_batcher(source, num_workers=workers, **options))
     return lambda: map(read, batches)
+
+
+def _first_epoch(
+    source: Any, options: dict[str, Any], read: Callable[[Any], Any], workers: int, stack: ExitStack
+) -> Epoch:
+    """Return an epoch of a new Batcher, which is the first one of its cache."""
+
+    def epoch() -> Iterator[Any]:
+        with sampled_batcher(source, num_workers=workers, **options) as batches:
+            yield from map(read, batches)
+
+    return epoch
 
 
 def torch_epoch(
@@ -152,33 +178,45 @@ def _as_bytes(record: Any) -> bytes:
 # ---- images --------------------------------------------------------------------------------
 
 
-def image_case(count: int, folder: Path, batch: int = 64) -> LoaderCase:
-    """Write `count` JPEGs into files of all kinds."""
+def image_case(count: int, folder: Path, batch: int = 64, crops: str = "random") -> LoaderCase:
+    """Write `count` JPEGs into files of all kinds; into a folder only, unless crops are random."""
     jpegs = list(photos.make_jpegs(count))
     images = photos.write_folder(jpegs, folder)
-    tars = [str(path) for path in photos.write_tars(jpegs, folder)]
-    sources: dict[str, Any] = {"folder": images, ".rec": photos.write_rec(jpegs, folder)}
-    sources["tars"] = str(folder / "photos-*.tar")
-    sources["Parquet"] = photos.write_parquet(jpegs, folder)  # None without pyarrow
-    views = make_views(crop="random", flip="random")
+    views = make_views(**CROPS[crops])
     options: dict[str, Any] = {"batch_size": batch, "sampler": "shuffle", "collate": views}
+    dataset = partial(_image_dataset, images, crops)
     loaders: dict[str, Loader] = {
-        "torch": lambda workers, stack: torch_epoch(_image_dataset(images), batch, workers, stack),
-        "WebDataset": partial(_webdataset_images, tars, batch),
-        "grain": partial(_grain_images, images, batch),
-        "DALI": partial(_dali_images, images, count, batch),
+        "torch": lambda workers, stack: torch_epoch(dataset(), batch, workers, stack),
+        "grain": partial(_grain_images, dataset, batch),
     }
+    sources: dict[str, Any] = {"folder": images}
+    if crops == "random":
+        tars = [str(path) for path in photos.write_tars(jpegs, folder)]
+        loaders["WebDataset"] = partial(_webdataset_images, tars, batch)
+        loaders["DALI"] = partial(_dali_images, images, count, batch)
+        halves = [open_index(images)[first::2] for first in range(2)]
+        sources |= {
+            ".rec": photos.write_rec(jpegs, folder),
+            "tars": str(folder / "photos-*.tar"),
+            "Parquet": photos.write_parquet(jpegs, folder),  # None without pyarrow
+            "mixture": mix([(half, 1) for half in halves], on_end="drop"),
+        }
     for kind, source in sources.items():
         if source is not None:
             loaders[f"layoutkit, {kind}"] = partial(
-                layoutkit_epoch, source, options, lambda x: (x.input.forward_get("bchw"), x.label)
+                layoutkit_epoch, source, options, _read_image_batch
             )
+    if crops != "random":
+        cached = (images, options | {"cache": "ram"}, _read_image_batch)
+        loaders["layoutkit, first epoch"] = partial(_first_epoch, *cached)
+        loaders["layoutkit, later epochs"] = partial(layoutkit_epoch, *cached)
     kilobytes = sum(map(len, jpegs)) / count / 1000
+    files = f"{count:,} JPEGs of about {kilobytes:.0f} kB"
     return LoaderCase(
-        f"{count:,} JPEGs of about {kilobytes:.0f} kB -> {CROP} x {CROP}, batches of {batch}",
+        f"{files}, {crops} -> {CROP} x {CROP}, batches of {batch}",
         "images",
         count,
-        (0, 1, 2, 4),
+        (0, 1, 2, 4) if crops == "random" else (0, 1, 2),
         loaders,
         partial(check_images, count),
         ("decoding", "resizing"),
@@ -186,8 +224,12 @@ def image_case(count: int, folder: Path, batch: int = 64) -> LoaderCase:
     )
 
 
+def _read_image_batch(batch: Any) -> tuple[Any, Any]:
+    return batch.input.forward_get("bchw"), batch.label
+
+
 def make_views(**draws: Any) -> Collator:
-    """Return the Collator of decoded images, which draws these crops and flips."""
+    """Return the Collator of decoded images, with these crops and flips."""
     formula: dict[str, Any] = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
     return Collator("hwc->bchw", h=CROP, w=CROP, resize="bilinear", **formula, **draws)
 
@@ -235,14 +277,44 @@ def _image_baselines(
     }
 
 
-def _make_transform() -> Callable[[bytes], Any]:
-    """Return torchvision's steps from a JPEG to a tensor."""
+def _make_transform(crops: str = "random") -> Callable[[bytes], Any]:
+    """Return torchvision's steps from a JPEG to a tensor, or Pillow's if that is missing."""
     import torch
-    from torchvision.transforms import v2
 
-    steps: list[Any] = [v2.RandomResizedCrop(CROP, antialias=True), v2.RandomHorizontalFlip()]
+    try:
+        from torchvision.transforms import v2
+    except ImportError:
+        return partial(_transform_with_pillow, crops)
+    steps: list[Any] = {
+        "random": [v2.RandomResizedCrop(CROP, antialias=True), v2.RandomHorizontalFlip()],
+        "whole": [v2.Resize((CROP, CROP), antialias=True)],
+        "center": [v2.Resize(CROP, antialias=True), v2.CenterCrop(CROP)],
+    }[crops]
     steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
     return partial(_transform, v2.Compose(steps))
+
+
+def _transform_with_pillow(crops: str, data: bytes) -> Any:
+    import torch
+    from PIL import Image
+
+    pixels = decode_pixels(data).array
+    height, width = pixels.shape[:2]
+    h, w = height, width
+    if crops == "random":
+        h, w = (max(1, int(side * random.uniform(0.08, 1) ** 0.5)) for side in (height, width))
+    elif crops == "center":
+        h = w = min(height, width)
+    share = random.random() if crops == "random" else 0.5
+    x, y = int((width - w) * share), int((height - h) * share)
+    image = Image.fromarray(pixels).resize(
+        (CROP, CROP), Image.Resampling.BILINEAR, box=(x, y, x + w, y + h)
+    )
+    if crops == "random" and random.random() < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1).float().mul_(SCALE)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    return tensor.sub_(mean).div_(std)
 
 
 def _transform(steps: Any, data: bytes) -> Any:
@@ -251,9 +323,9 @@ def _transform(steps: Any, data: bytes) -> Any:
     return steps(torch.from_numpy(decode_pixels(data).array).permute(2, 0, 1))
 
 
-def _image_dataset(folder: Path) -> MapDataset:
+def _image_dataset(folder: Path, crops: str) -> MapDataset:
     paths = sorted(folder.glob("*/*.jpg"))
-    return MapDataset(len(paths), partial(_read_image, paths, _make_transform()))
+    return MapDataset(len(paths), partial(_read_image, paths, _make_transform(crops)))
 
 
 def _read_image(paths: Sequence[Path], transform: Any, number: int) -> tuple[Any, int]:
@@ -272,11 +344,13 @@ def _webdataset_images(tars: list[str], batch: int, workers: int, stack: ExitSta
     return lambda: loader
 
 
-def _grain_images(folder: Path, batch: int, workers: int, stack: ExitStack) -> Epoch:
+def _grain_images(
+    dataset: Callable[[], MapDataset], batch: int, workers: int, stack: ExitStack
+) -> Epoch:
     """Return an epoch of grain, in the order of another seed each time."""
     import grain
 
-    images = _image_dataset(folder)
+    images = dataset()
     seeds = iter(range(1_000_000))
     options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=2 * batch * (workers > 0))
 
@@ -440,9 +514,16 @@ def float_case(kind: str, count: int, folder: Path, batch: int = 256) -> LoaderC
     else:
         loaders["torch"] = partial(torch_epoch, rows, batch)
         loaders["torch, by batches"] = partial(torch_epoch, rows, batch, by_batches=True)
-    loaders["layoutkit"] = partial(
-        layoutkit_epoch, source, options, lambda x: x.input.forward_get("bf")
-    )
+
+    def get_rows(batch: Any) -> Array:
+        rows: Array = batch.input.forward_get("bf")
+        return rows
+
+    loaders["layoutkit"] = partial(layoutkit_epoch, source, options, get_rows)
+    if kind == "array":
+        mixture = mix([(rows[first::2], 1) for first in range(2)], on_end="drop")
+        mixed = options | {"sampler": "shuffle"}
+        loaders["layoutkit, mixture"] = partial(layoutkit_epoch, mixture, mixed, get_rows)
     title = f"{kind}: {count:,} records of {WIDTH} floats, batches of {batch}"
     check = partial(check_records, rows)
     return LoaderCase(title, "records", count, (0, 1, 2), loaders, check, ("layoutkit",))

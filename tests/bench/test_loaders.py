@@ -1,5 +1,6 @@
 """`--loaders`: every loader delivers every record, and the printed tables."""
 
+import json
 import re
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,16 +17,20 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 CASES = {
     "images": partial(image_case, 24),
+    "whole": partial(image_case, 24, crops="whole"),
+    "center": partial(image_case, 24, crops="center"),
     "records": partial(record_case, 600),
     "table": partial(float_case, "table", 50, batch=16),
     "array": partial(float_case, "array", 50, batch=16),
     "MNIST": partial(mnist_case, 200),
 }
 OURS = {
-    "images": {"layoutkit, folder", "layoutkit, .rec", "layoutkit, tars"},
+    "images": {f"layoutkit, {name}" for name in ("folder", ".rec", "tars", "mixture")},
+    "whole": {f"layoutkit, {name}" for name in ("folder", "first epoch", "later epochs")},
+    "center": {f"layoutkit, {name}" for name in ("folder", "first epoch", "later epochs")},
     "records": {"layoutkit, .npy", "layoutkit, .rec", "layoutkit, .rec, ragged"},
     "table": {"layoutkit"},
-    "array": {"layoutkit"},
+    "array": {"layoutkit", "layoutkit, mixture"},
     "MNIST": {"layoutkit, in order", "layoutkit, shuffled"},
 }
 
@@ -63,16 +68,33 @@ def test_shuffled_epochs_differ(tmp_path):
     assert not np.array_equal(first, second)
 
 
-def test_the_tables(monkeypatch, capsys):
+def test_the_tables(monkeypatch, capsys, tmp_path):
     cases = [lambda folder, make=make: small(make(folder)) for make in CASES.values()]
     monkeypatch.setattr(loaders, "loader_cases", lambda quick: cases)
-    assert main(table="loaders", quick=True) == 0
+    file = tmp_path / "loaders.json"
+    assert main(table="loaders", quick=True, json=str(file)) == 0
     _, *tables = capsys.readouterr().out.split("\n\n")
     for name, text in zip(CASES, tables, strict=True):
         title, headings, *lines = text.splitlines()
         assert title.endswith("1 rounds")
         assert headings.split()[0] == "workers"
-        assert OURS[name] <= {re.split(r"\s{2,}", line.strip())[1] for line in lines}
+        printed = [re.split(r"\s{2,}", line.strip())[1] for line in lines if line[6:7].isdigit()]
+        assert OURS[name] <= {*printed}
+        written = json.loads(file.read_text())["tables"][[*CASES].index(name)]
+        assert [line["name"] for line in written["lines"]] == printed
+        assert all(line["median"] > 0 for line in written["lines"])
+
+
+def test_missing_libraries_and_the_time_limit_are_reported(tmp_path, capsys):
+    def fail(workers, stack):
+        raise ImportError
+
+    case = replace(small(CASES["array"](tmp_path)), workers=(0, 0))
+    case = replace(case, loaders={"other": fail, **case.loaders})
+    assert loaders.print_case(case, 1)["missing"] == ["other"]
+    assert "not installed:\n    other\n" in capsys.readouterr().out
+    assert loaders.print_case(case, 1, end=0.0)["lines"] == []
+    assert "0  not measured: the time is up" in capsys.readouterr().out
 
 
 def small(case):
