@@ -32,8 +32,7 @@ from .dropped import describe_error, describe_record
 from .jpeg_rows import OpenedRecord, RowDecoder
 from .kept_records import KeptRecords
 
-# Images that one call resizes. Calls for 16 cost a tenth of decoding (2026-11-27); more images need
-# more memory, at once.
+# Images that one call resizes: 16 take as long each (2026-11-27), and more need more memory.
 _MAX_RESIZED = 32
 
 # Records: their numbers in the index or, for part files, the records themselves.
