@@ -1,8 +1,8 @@
-"""Draw the options of `images.Augmenter`, of `resize=` and of `placements=`.
+"""Draw the options of `images.Augmenter`, of `resize=`, of `placements=` and of `YUVFrames`.
 
 `python demo/pictures.py [folder]` writes augmentations.jpg, placements.png, resize-fits.png,
-resize-filters.png and resize-nodata.png, by default into docs/. The photograph, the test pattern
-and the relief are drawn by this script, so no download is needed.
+resize-filters.png, resize-nodata.png and recipes/video-chroma.png, by default into docs/. The
+photograph, the test pattern and the relief are drawn by this script, so no download is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from layoutkit import Collator, collate
-from layoutkit.images import Augmenter
+from layoutkit.images import Augmenter, YUVFrames
 
 Pixels = NDArray[np.uint8]
 Row = list[tuple[str, list[Pixels]]]  # captions and their tiles
@@ -210,6 +210,27 @@ def _colored(heights: NDArray[np.float32]) -> Pixels:
     return np.asarray(collate([gray], "hwc->bhwc", resize="nearest", h=SIDE, w=SIDE)[0])
 
 
+def chroma() -> list[Row]:
+    """Return the planes of a red disk on blue, and its edge with each `chroma`."""
+    side = 24
+    rows, columns = np.mgrid[:side, :side]
+    is_red = (rows - 11.5) ** 2 + (columns - 11.5) ** 2 < 80
+    y = np.where(is_red, 63, 32).astype(np.uint8)
+    u, v = (
+        np.where(is_red, red, blue).reshape(12, 2, 12, 2).mean((1, 3)).astype(np.uint8)
+        for red, blue in ((102, 240), (240, 118))
+    )
+    kinds: dict[str, dict[str, Any]] = {"nearest": {}, "bilinear": {"siting": "center"}}
+    edges = {
+        f'chroma="{kind}"': np.asarray(YUVFrames(y, u, v, matrix="bt709", chroma=kind, **more))
+        for kind, more in kinds.items()
+    }
+    planes = {"y": y, "u": u, "v": v}
+    shown = {name: np.repeat(plane[..., None], 3, 2) for name, plane in planes.items()}
+    times = SIDE // side
+    return [[(text, [x.repeat(times, 0).repeat(times, 1)]) for text, x in (shown | edges).items()]]
+
+
 def _resized(x: Pixels, name: str, **options: Any) -> Pixels:
     return np.asarray(collate([x], "hwc->bhwc", resize=name, h=SIDE, w=SIDE, **options)[0])
 
@@ -237,12 +258,13 @@ def page(rows: Sequence[Row], columns: Sequence[int] = ()) -> Image.Image:
 
 def main(folder: Path) -> None:
     """Write all pictures into a folder."""
+    (folder / "recipes").mkdir(exist_ok=True)
     column = 3 * (WIDTH + GAP) + GAP
     sheet = page(augmentations(), (column, column))
     sheet.save(folder / "augmentations.jpg", quality=75, optimize=True)
     pictures = {
         "placements": placements(), "resize-fits": fits(), "resize-filters": filters(),
-        "resize-nodata": nodata(),
+        "resize-nodata": nodata(), "recipes/video-chroma": chroma(),
     }  # fmt: skip
     for name, rows in pictures.items():
         page(rows).quantize(96).save(folder / f"{name}.png", optimize=True)

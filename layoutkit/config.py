@@ -361,6 +361,7 @@ def _window_kernels() -> Iterator[KernelSpec]:
         yield KernelSpec("placement", (role,))
     yield KernelSpec("taps", ())
     yield KernelSpec("yuv", ("frames",))
+    yield KernelSpec("yuv", ("wide",))
     for dtype in ("u1", "f4"):
         yield KernelSpec("resize", (dtype,))
     for taps in HALVING_TAPS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -11,10 +12,13 @@ from ._utils.validation import show
 from .converter import convert
 from .errors import ArgumentError, DeviceError, DtypeError, ShapeError
 from .memory import Array
-from .planning.yuv import RANGES, SHARES
+from .planning.yuv import RANGES, SHARES, SHIFTS, SITINGS, FrameFormat
 from .spec import CPU
 
-BUFFER_FORMATS = ("nv12", "i420")
+# The position of ten bits in the items of a buffer; None: 8 bits. The first two have pairs.
+BUFFER_FORMATS = {"nv12": None, "p010": "high", "i420": None, "i010": "low"}
+PAIRED = ("nv12", "p010")
+CHROMA = ("nearest", "bilinear")
 
 
 class YUVFrames:
@@ -22,21 +26,33 @@ class YUVFrames:
 
     `shape` is (..., h, w, 3) and `dtype` uint8. A conversion computes red, green and blue, rounds
     them to bytes, and applies its formula, in one pass over the planes. It returns the same bits as
-    a conversion of the RGB bytes, `numpy.asarray(frames)`. Each color sample is used
-    for 2 x 2 pixels, without interpolation.
+    a conversion of the RGB bytes, `numpy.asarray(frames)`.
 
     Parameters
     ----------
     y : array (..., h, w)
-        The brightness, uint8.
+        The brightness, uint8, or uint16 with `ten_bits`.
     u, v : arrays (..., (h + 1) // 2, (w + 1) // 2)
-        The color differences, uint8. Without `v`, `u` holds pairs of both, as in NV12: an array
-        (..., (h + 1) // 2, (w + 1) // 2, 2), or with the last two axes in one.
+        The color differences, of the dtype of y. Without `v`, `u` holds pairs of both, as in NV12:
+        an array (..., (h + 1) // 2, (w + 1) // 2, 2), or with the last two axes in one.
     matrix : {"bt601", "bt709"}
         The standard of the colors: usually "bt709" for video of 720 and more rows, else "bt601".
         Decoders report it, such as PyAV by `frame.colorspace`.
     color_range : {"limited", "full"}
         "limited": y is from 16 to 235, as in most video. "full": from 0 to 255, as in JPEG.
+    ten_bits : {"low", "high"}, optional
+        The position of samples of ten bits in uint16: "low" as in yuv420p10le (I010), or "high" as
+        in P010. Other bits are ignored. RGB has 8 bits.
+    chroma : {"nearest", "bilinear"}
+        "nearest": each color sample is used for 2 x 2 pixels. "bilinear": colors are interpolated
+        between samples, and continue those at the edges.
+    siting : {"left", "center", "topleft"}, optional
+        The positions of color samples, for "bilinear". "left", the default: at every second column
+        and between two rows, as in MPEG-2, H.264 and H.265. "center": between two columns and two
+        rows, as in MPEG-1 and JPEG. "topleft": at every second column and row, as in BT.2020.
+
+    Rounding: with 8 bits and "nearest", each byte is its exact sum, rounded half up. Otherwise, it
+    differs from the exact sum by at most 1/2 + 2**-19. Sums follow ITU-R BT.601 and BT.709.
 
     Planes may be arrays of any library on the CPU, with any strides, such as rows with padding or
     in reverse order. They are not copied: a conversion reads their memory at that time. Results are
@@ -45,11 +61,12 @@ class YUVFrames:
     Raises
     ------
     ShapeError, DtypeError
-        The planes are not of these sizes, or not uint8.
+        The planes are not of these sizes or of these dtypes.
     DeviceError
         A plane is on a GPU.
     ArgumentError
-        `matrix` or `color_range` has another value, or a plane is not an array.
+        An option has another value, `siting` is given without "bilinear", or a plane is not an
+        array.
 
     >>> import numpy as np
     >>> from layoutkit import convert
@@ -65,39 +82,47 @@ class YUVFrames:
     dtype = np.dtype(np.uint8)
 
     def __init__(
-        self, y: Any, u: Any, v: Any = None, *, matrix: str, color_range: str = "limited"
+        self,
+        y: Any,
+        u: Any,
+        v: Any = None,
+        *,
+        matrix: str,
+        color_range: str = "limited",
+        ten_bits: str | None = None,
+        chroma: str = "nearest",
+        siting: str | None = None,
     ) -> None:
-        for name, value, known in (
-            ("matrix", matrix, SHARES),
-            ("color_range", color_range, RANGES),
-        ):
-            if not isinstance(value, str) or value not in known:
-                choices = " or ".join(f'"{choice}"' for choice in known)
-                raise ArgumentError(f"{name}={show(value)}; it must be {choices}")
-        self.matrix = matrix
-        self.color_range = color_range
+        self.format = _check_format(matrix, color_range, ten_bits, chroma, siting)
         self.like = y  # an array of the library of results
-        self.y = _as_plane(y, "y")
+        self.y = self._as_plane(y, "y")
         if self.y.ndim < 2:
             raise ShapeError(f"y has shape {self.y.shape}; give planes (..., h, w)")
         *leading, h, w = self.y.shape
         shape = (*leading, -(-h // 2), -(-w // 2))
         if v is None:
-            self.u, self.v = _split_pairs(_as_plane(u, "uv"), shape, self.y.shape)
+            self.u, self.v = _split_pairs(self._as_plane(u, "uv"), shape, self.y.shape)
         else:
-            self.u, self.v = _as_plane(u, "u"), _as_plane(v, "v")
+            self.u, self.v = self._as_plane(u, "u"), self._as_plane(v, "v")
             for name, plane in (("u", self.u), ("v", self.v)):
                 _check_shape(name, plane, shape, self.y.shape)
 
     @classmethod
     def from_buffer(
-        cls, buffer: Any, pixel_format: str, *, matrix: str, color_range: str = "limited"
+        cls,
+        buffer: Any,
+        pixel_format: str,
+        *,
+        matrix: str,
+        color_range: str = "limited",
+        chroma: str = "nearest",
+        siting: str | None = None,
     ) -> Self:
         """Return the frames of one array (..., h * 3 / 2, w), with the color below the brightness.
 
         PyAV, OpenCV and cameras use such arrays. `pixel_format` is "nv12" (rows of pairs of u and
         v) or "i420" (also called yuv420p: all of u, then all of v, whose rows follow without
-        padding). Memory is shared, not copied.
+        padding); with ten bits, "p010" or "i010" (yuv420p10le). Memory is shared, not copied.
 
         >>> import numpy as np
         >>> buffer = np.full((4, 6, 8), 128, np.uint8)
@@ -106,12 +131,20 @@ class YUVFrames:
 
         Raises the errors of the constructor, and ShapeError if h or w is odd: give the planes then.
         """
-        if pixel_format not in BUFFER_FORMATS:
+        if not isinstance(pixel_format, str) or pixel_format not in BUFFER_FORMATS:
             raise ArgumentError(
                 f'pixel_format={show(pixel_format)}; it must be "nv12" or "i420", which is also '
-                "called yuv420p; give other orders of planes as YUVFrames(y, u, v)"
+                'called yuv420p, or "p010" or "i010", also called yuv420p10le; give other orders '
+                "of planes as YUVFrames(y, u, v)"
             )
-        array = _as_plane(buffer, "buffer")
+        options: dict[str, Any] = {
+            "matrix": matrix,
+            "color_range": color_range,
+            "ten_bits": BUFFER_FORMATS[pixel_format],
+            "chroma": chroma,
+            "siting": siting,
+        }
+        array = _as_array(buffer, "buffer")
         if array.ndim < 2 or array.shape[-2] % 3 or array.shape[-1] % 2:
             raise ShapeError(
                 f"buffer has shape {array.shape}; a buffer is (..., h * 3 / 2, w) for even h and "
@@ -120,18 +153,39 @@ class YUVFrames:
         *leading, rows, w = array.shape
         h = rows // 3 * 2
         y, color = array[..., :h, :], array[..., h:, :]
-        if pixel_format == "nv12":
-            frames = cls(y, color, matrix=matrix, color_range=color_range)
+        if pixel_format in PAIRED:
+            frames = cls(y, color, **options)
         else:
-            if color.strides[-2:] != (w, 1) and color.size:
+            if color.strides[-2:] != (w * array.itemsize, array.itemsize) and color.size:
                 raise ArgumentError(
-                    f"buffer has strides {array.strides}, and rows of i420 follow without padding; "
-                    "give numpy.ascontiguousarray(buffer), or planes as YUVFrames(y, u, v)"
+                    f"buffer has strides {array.strides}, and rows of {pixel_format} follow "
+                    "without padding; give numpy.ascontiguousarray(buffer), or planes as "
+                    "YUVFrames(y, u, v)"
                 )
             u, v = np.moveaxis(color.reshape(*leading, 2, h // 2, w // 2), -3, 0)
-            frames = cls(y, u, v, matrix=matrix, color_range=color_range)
+            frames = cls(y, u, v, **options)
         frames.like = buffer
         return frames
+
+    @property
+    def matrix(self) -> str:
+        return self.format.matrix
+
+    @property
+    def color_range(self) -> str:
+        return self.format.color_range
+
+    def _as_plane(self, x: Any, name: str) -> Array:
+        """Return the NumPy array that shares the memory of a plane; DtypeError for other dtypes."""
+        array = _as_array(x, name)
+        if self.format.ten_bits is None and array.dtype != np.uint8:
+            raise DtypeError(
+                f"{name} is {array.dtype}; give planes of 8 bits, uint8, or planes of ten bits, "
+                'uint16, with ten_bits="low" (yuv420p10le) or "high" (P010)'
+            )
+        if self.format.ten_bits is not None and array.dtype != np.uint16:
+            raise DtypeError(f"{name} is {array.dtype}; give planes of ten bits as uint16")
+        return array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,7 +199,12 @@ class YUVFrames:
         return len(self.y)
 
     def __repr__(self) -> str:
-        options = f'matrix="{self.matrix}", color_range="{self.color_range}"'
+        form = self.format
+        options = f'matrix="{form.matrix}", color_range="{form.color_range}"'
+        if form.ten_bits is not None:
+            options += f', ten_bits="{form.ten_bits}"'
+        if form.siting is not None:
+            options += f', chroma="bilinear", siting="{form.siting}"'
         return f"YUVFrames of shape {self.shape}, {options}"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -156,8 +215,33 @@ class YUVFrames:
         return rgb if dtype is None else rgb.astype(dtype, copy=False)
 
 
-def _as_plane(x: Any, name: str) -> Array:
-    """Return the NumPy array that shares the memory of a plane."""
+def _check_format(
+    matrix: Any, color_range: Any, ten_bits: Any, chroma: Any, siting: Any
+) -> FrameFormat:
+    """Return the format of planes; raise ArgumentError if an option has another value."""
+    options: list[tuple[str, Any, Iterable[str]]] = [
+        ("matrix", matrix, SHARES),
+        ("color_range", color_range, RANGES),
+        ("chroma", chroma, CHROMA),
+    ]
+    options += [("ten_bits", ten_bits, SHIFTS)] if ten_bits is not None else []
+    options += [("siting", siting, SITINGS)] if siting is not None else []
+    for name, value, known in options:
+        if not isinstance(value, str) or value not in known:
+            choices = " or ".join(f'"{choice}"' for choice in known)
+            raise ArgumentError(f"{name}={show(value)}; it must be {choices}")
+    if chroma == "nearest" and siting is not None:
+        raise ArgumentError(
+            f'siting="{siting}" has no effect on chroma="nearest"; omit it, or give '
+            'chroma="bilinear"'
+        )
+    return FrameFormat(
+        matrix, color_range, ten_bits, None if chroma == "nearest" else siting or "left"
+    )
+
+
+def _as_array(x: Any, name: str) -> Array:
+    """Return the NumPy array that shares the memory of a plane or buffer."""
     dispatch = late.load("dispatch")
     device = dispatch.adapter_for_any(x).device(x, name)
     if device != CPU:
@@ -166,8 +250,6 @@ def _as_plane(x: Any, name: str) -> Array:
             "let the decoder convert to RGB, which `convert` accepts on a GPU"
         )
     array: Array = dispatch.as_array(x, name)
-    if array.dtype != np.uint8:
-        raise DtypeError(f"{name} is {array.dtype}; give planes of 8 bits, uint8")
     return array
 
 

@@ -10,7 +10,6 @@ from ..converter import make_plan_for_device
 from ..cpu.yuv import make_frame_program
 from ..errors import ArgumentError
 from ..memory import Array, check_out, check_writable, contiguous_strides, layout_key
-from ..planning.yuv import rgb_coefficients
 from ..spec import CPU, DType
 from ..yuv import YUVFrames
 from .containers import Container
@@ -62,12 +61,10 @@ def _convert(converter: Converter, x: YUVFrames, out: Array | None) -> Array:
         check_out(out, shape, f'"{options.pattern.text}" on {x.shape}')
         for name, plane in zip(("y", "u", "v"), planes, strict=True):
             check_writable(plane, out, name)
-    key = x.matrix, x.color_range, layout_key(*planes, out)
+    key = x.format, layout_key(*planes, out)
     entry = converter.recorded.get(key)
     if entry is None:
-        program = make_frame_program(
-            options, planes, rgb_coefficients(x.matrix, x.color_range), out
-        )
+        program = make_frame_program(options, planes, x.format, out)
         nbytes = PROGRAM_SIZE_ESTIMATE + (program.nbytes if program else 0)
         entry = cache_put(converter.recorded, key, (program,), nbytes)
     (program,) = entry

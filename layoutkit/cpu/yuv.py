@@ -20,7 +20,7 @@ from ..kernels.cpu.params import LINE
 from ..memory import Array, contiguous_strides, data_pointer
 from ..options import ConvertOptions
 from ..planning.plan import Part, Plan, make_single_plan
-from ..planning.yuv import FramePlan, plan_frame
+from ..planning.yuv import FrameFormat, FramePlan, plan_frame
 from ..spec import CPU, DType
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
@@ -47,16 +47,17 @@ class FrameProgram:
         self,
         frame: FramePlan,
         planes: Sequence[Array],
-        coefficients: Sequence[int],
+        frame_format: FrameFormat,
         strides: tuple[int, ...],
         dtype: DType,
         threads: int | None,
     ) -> None:
         """`strides` and `dtype` describe the output with unfolded axes."""
         self._frame = frame
-        self._coefficients = coefficients
+        self._format = frame_format
         self._threads = threads
         self._height, self._width = planes[0].shape[-2:]
+        self._itemsize = planes[0].itemsize
         self.dtype = dtype
         self._nbytes = prod(frame.result) * dtype.itemsize
         self._row_step = strides[frame.row_axis]
@@ -80,8 +81,11 @@ class FrameProgram:
         launch = self._find_launch(dst)
         units = self._bands * len(self._table)
         threads = min(self._threads or get_num_threads(), units)
-        size = 3 * t.row_bytes(self._width) + 3 * self._rows * self._width
-        size = -(-size // LINE) * LINE
+        is_wide = self._format.is_wide
+        rows = (
+            t.WIDE_ROWS * t.wide_row_bytes(self._width) if is_wide else 3 * t.row_bytes(self._width)
+        )
+        size = -(-(rows + 3 * self._rows * self._width) // LINE) * LINE
         areas, address = empty_with_address((size * threads,), RGB)
         starts = [*map(data_pointer, planes), 0]
         call = np.array([address, size, threads, *[0] * threads], np.int64)
@@ -89,7 +93,7 @@ class FrameProgram:
         with fork.init_lock:
             from ..kernels.cpu.compiler import KernelSpec, load
 
-            kernel = load(KernelSpec("yuv", ("frames",)))
+            kernel = load(KernelSpec("yuv", ("wide" if is_wide else "frames",)))
         grain = max(1, units // (MIN_CHUNKS * threads))
         cost = 3 * self._height * self._width * len(self._table) * COST
         Job(kernel, launch.params, units, grain, self._nbytes + cost, self._threads).run(
@@ -138,8 +142,9 @@ class FrameProgram:
         code, address = load(launch.spec).address, data_pointer(conversion)
         words = [self._width, self._height, self._rows, self._bands, *self._plane_strides]
         launches = list(self.plan.launches())
-        words += [self._row_step, len(launches)]
-        params = struct.pack(f"{t.WORDS + t.COEFFICIENTS}q", *words, *self._coefficients)
+        words += [self._row_step, len(launches), self._itemsize, self._format.shift]
+        words += self._format.weights
+        params = struct.pack(f"{t.WORDS + t.COEFFICIENTS}q", *words, *self._format.coefficients())
         for src, dst in launches:
             params += struct.pack(f"{t.LAUNCH}q", code, address, launch.units, src, dst)
         return _Launch(params, conversion)
@@ -156,7 +161,7 @@ def _list_offsets(sizes: tuple[int, ...], steps: Sequence[int]) -> Array:
 def make_frame_program(
     options: ConvertOptions,
     planes: Sequence[Array],
-    coefficients: Sequence[int],
+    frame_format: FrameFormat,
     out: Array | None,
 ) -> FrameProgram | None:
     """Return the program for frames, or None if they are first converted to RGB bytes.
@@ -171,7 +176,7 @@ def make_frame_program(
     strides = contiguous_strides(frame.result, dtype)
     if out is not None:
         strides = out.reshape(frame.result).strides  # splits folded axes without a copy
-    program = FrameProgram(frame, planes, coefficients, strides, dtype, options.threads)
+    program = FrameProgram(frame, planes, frame_format, strides, dtype, options.threads)
     plan = program.plan
     is_single = plan.is_one_pass or (plan.choice is not None and bool(plan.choice.host_loops))
     return program if is_single else None

@@ -24,25 +24,70 @@ SHARES = {
     "bt601": (Fraction(299, 1000), Fraction(114, 1000)),
     "bt709": (Fraction(2126, 10000), Fraction(722, 10000)),
 }
-# The black and white of y, and the largest differences of u and v minus the smallest.
+# The black and white of y, and the largest differences of u and v minus the smallest, in 8 bits.
 RANGES = {"limited": (16, 235, 224), "full": (0, 255, 255)}
-NEUTRAL = 128  # of u and v: gray
+# The bits that 16-bit items with ten bits are shifted by.
+SHIFTS = {"low": 0, "high": 6}
+# The weight of the nearest sample of color, in even and odd columns, then rows, in quarters; the
+# next sample has the rest. "left": as in MPEG-2 and later, "center": as in JPEG and MPEG-1.
+SITINGS = {"left": (4, 2, 3, 3), "center": (3, 3, 3, 3), "topleft": (4, 2, 4, 2)}
+NEAREST = 4, 4, 4, 4
+WEIGHTS = 16  # the sum of the weights of a color
 # Sums are 32-bit integers in units of 2**-SUM_BITS, within 2**10. A factor is two integers: the
 # second one, in units of 2**-(SUM_BITS + REST_BITS), is multiplied separately and shifted. With
 # these numbers, the sums of all 2**24 colors are rounded as exact ones are, which a test checks.
 SUM_BITS = 21
 REST_BITS = 10
+# Of colors of 14 bits: weighted sums of samples, of 8 or 10 bits. Errors of sums are below 2**-19.
+WIDE_REST_BITS = 14
 
 
-def rgb_coefficients(matrix: str, color_range: str) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class FrameFormat:
+    """The meaning of the numbers in planes, as `YUVFrames` describes it."""
+
+    matrix: str
+    color_range: str
+    ten_bits: str | None = None  # "low" or "high", where ten bits are in items of 16; None: 8 bits
+    siting: str | None = None  # of interpolated colors; None: the nearest sample
+
+    @property
+    def is_wide(self) -> bool:
+        """True if colors are weighted sums of samples, or samples have ten bits."""
+        return self.ten_bits is not None or self.siting is not None
+
+    @property
+    def shift(self) -> int:
+        """The number of bits below those of a sample."""
+        return 0 if self.ten_bits is None else SHIFTS[self.ten_bits]
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The weights of the nearest sample of color, in even and odd columns, then rows."""
+        return NEAREST if self.siting is None else SITINGS[self.siting]
+
+    def coefficients(self) -> tuple[int, ...]:
+        """Return the factors and terms of the sums as pairs of integers."""
+        if not self.is_wide:
+            return rgb_coefficients(self.matrix, self.color_range)
+        bits = 8 if self.ten_bits is None else 10
+        return rgb_coefficients(self.matrix, self.color_range, bits, WEIGHTS, WIDE_REST_BITS)
+
+
+def rgb_coefficients(
+    matrix: str, color_range: str, bits: int = 8, units: int = 1, rest_bits: int = REST_BITS
+) -> tuple[int, ...]:
     """Return factors and terms (y, rv, gu, gv, bu, r, g, b) of red, green and blue, as pairs.
 
     red = y * Y + rv * V + r, green = y * Y + gu * U + gv * V + g and blue = y * Y + bu * U + b,
     from 0 to 255. The terms include 1/2: the integer part of a sum is the byte, rounded half up.
+    Y has so many `bits`, and U and V are multiplied by `units`.
     """
     red, blue = SHARES[matrix]
     green = 1 - red - blue
-    black, white, span = RANGES[color_range]
+    black, white, span = (Fraction(x << bits - 8) for x in RANGES[color_range])
+    if color_range == "full":
+        white = span = Fraction((1 << bits) - 1)
     y = Fraction(255, white - black)
     rv = 2 * (1 - red) * Fraction(255, span)
     bu = 2 * (1 - blue) * Fraction(255, span)
@@ -52,9 +97,11 @@ def rgb_coefficients(matrix: str, color_range: str) -> tuple[int, ...]:
     # Exact halves of blue ("bt601", "full") would be truncated by the shift without a unit more;
     # other sums of red and blue are further from halves.
     above = term + Fraction(1, 1 << SUM_BITS)
-    terms = above - NEUTRAL * rv, term - NEUTRAL * (gu + gv), above - NEUTRAL * bu
-    scaled = [round(x * 2 ** (SUM_BITS + REST_BITS)) for x in (y, rv, gu, gv, bu, *terms)]
-    return tuple(part for x in scaled for part in divmod(x, 1 << REST_BITS))
+    neutral = 1 << bits - 1  # of u and v: gray
+    terms = above - neutral * rv, term - neutral * (gu + gv), above - neutral * bu
+    factors = y, *(x / units for x in (rv, gu, gv, bu))
+    scaled = [round(x * 2 ** (SUM_BITS + rest_bits)) for x in (*factors, *terms)]
+    return tuple(part for x in scaled for part in divmod(x, 1 << rest_bits))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from layoutkit import (
     plan,
 )
 from layoutkit.images import YUVFrames
+from layoutkit.planning.yuv import FrameFormat
 from tests.helpers.yuv import exact_rgb, float_rgb
 
 STANDARDS = [(m, r) for m in ("bt601", "bt709") for r in ("limited", "full")]
@@ -57,6 +58,102 @@ def test_colors_are_within_a_half_of_sums_in_float64(matrix, color_range):
     rgb = np.asarray(YUVFrames(y, u, v, matrix=matrix, color_range=color_range))
     sums = float_rgb(y, u, v, matrix, color_range).clip(0, 255)
     assert np.abs(rgb - sums).max() <= 0.5 + 1e-9
+
+
+def with_bits(planes, ten_bits):
+    """Return 8-bit planes, or planes of ten bits whose other bits are noise, and the samples."""
+    if ten_bits is None:
+        return planes, planes
+    spare = [noise(*plane.shape, seed=9).astype(np.uint16) for plane in planes]
+    samples = [plane * np.uint16(4) + (more & 3) for plane, more in zip(planes, spare, strict=True)]
+    shift, rest = (0, 10) if ten_bits == "low" else (6, 0)
+    pairs = zip(samples, spare, strict=True)
+    return [(x << shift) | ((more & 63) << rest) for x, more in pairs], samples
+
+
+FORMATS = [
+    (ten_bits, siting)
+    for ten_bits in (None, "low", "high")
+    for siting in (None, "left", "center", "topleft")
+][1:]
+
+
+@pytest.mark.parametrize(("ten_bits", "siting"), FORMATS)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 17), (2, 7, 70), (1, 90, 31), (33, 64)])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_wide_colors_are_within_their_rounding_of_float64(ten_bits, siting, shape, pairs):
+    chroma = "nearest" if siting is None else "bilinear"
+    planes, samples = with_bits(planes_of(*shape, seed=5), ten_bits)
+    for matrix, color_range in STANDARDS:
+        frames = YUVFrames(
+            planes[0],
+            *([np.stack(planes[1:], -1)] if pairs else planes[1:]),
+            matrix=matrix,
+            color_range=color_range,
+            ten_bits=ten_bits,
+            chroma=chroma,
+            siting=siting,
+        )
+        bits = 8 if ten_bits is None else 10
+        sums = float_rgb(*samples, matrix, color_range, bits, siting).clip(0, 255)
+        rgb = np.asarray(frames)
+        assert np.abs(rgb - sums).max() <= 0.5 + 2**-19
+        pattern = "...hwc->...chw"
+        np.testing.assert_array_equal(
+            convert(frames, pattern, **FORMULA), convert(rgb, pattern, **FORMULA)
+        )
+
+
+@given(
+    h=st.integers(1, 40), w=st.integers(1, 150), seed=st.integers(0, 99),
+    cut=st.tuples(st.integers(1, 3), st.integers(1, 3)), way=st.sampled_from([1, -1]),
+    form=st.sampled_from(FORMATS),
+)  # fmt: skip
+def test_wide_planes_of_any_sizes_and_strides(h, w, seed, cut, way, form):
+    ten_bits, siting = form
+    planes, samples = with_bits(planes_of(2, h, w, seed=seed), ten_bits)
+    placed = []
+    for plane in planes:  # every second or third item, reversed, in memory of the right size
+        *_, rows, columns = plane.shape
+        memory = np.zeros((2, cut[0] * rows, cut[1] * (columns - 1) + 1), plane.dtype)
+        view = memory[:, :: way * cut[0], :: way * cut[1]]
+        view[...] = plane
+        placed.append(view)
+    chroma = "nearest" if siting is None else "bilinear"
+    frames = YUVFrames(*placed, matrix="bt709", ten_bits=ten_bits, chroma=chroma, siting=siting)
+    bits = 8 if ten_bits is None else 10
+    sums = float_rgb(*samples, "bt709", "limited", bits, siting).clip(0, 255)
+    assert np.abs(np.asarray(frames) - sums).max() <= 0.5 + 2**-19
+
+
+def test_neutral_colors_of_ten_bits_are_gray():
+    gray = np.arange(64, 941, dtype=np.uint16).reshape(1, -1)
+    neutral = np.full((1, 439), 512, np.uint16)
+    rgb = np.asarray(YUVFrames(gray, neutral, neutral, matrix="bt709", ten_bits="low"))
+    exact = (2 * 255 * (gray[0].astype(int) - 64) + 876) // (2 * 876)  # halves are rounded up
+    np.testing.assert_array_equal(rgb[0, :, 0], exact)
+    assert (rgb == rgb[..., :1]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("options", [{"chroma": "bilinear"}, {"ten_bits": "high"}])
+def test_bands_of_large_frames_are_independent(threads, options):
+    planes = planes_of(3, 500, 1001)
+    if "ten_bits" in options:
+        planes = [plane.astype(np.uint16) << 8 for plane in planes]
+    frames = YUVFrames(*planes, matrix="bt601", **options)
+    rgb = np.concatenate(
+        [np.asarray(YUVFrames(*(p[n] for p in planes), matrix="bt601", **options))[None]
+         for n in range(3)]
+    )  # fmt: skip
+    siting = "left" if "chroma" in options else None
+    sums = float_rgb(*planes, "bt601", "limited", siting=siting)
+    if siting is not None:
+        assert np.abs(rgb - sums.clip(0, 255)).max() <= 0.5 + 2**-19
+    np.testing.assert_array_equal(
+        convert(frames, "bhwc->bchw", threads=threads, **FORMULA),
+        convert(rgb, "bhwc->bchw", **FORMULA),
+    )
 
 
 def test_black_white_and_gray_are_themselves():
@@ -145,6 +242,13 @@ def test_buffers_have_the_colors_below_the_brightness():
         frames = YUVFrames.from_buffer(buffer, name, matrix="bt709", color_range="full")
         assert all(np.shares_memory(x, buffer) for x in (frames.y, frames.u, frames.v))
         np.testing.assert_array_equal(np.asarray(frames), expected)
+    for name, buffer, ten_bits in (("i010", i420, "low"), ("p010", nv12, "high")):
+        wide = buffer.astype(np.uint16) << (2 if ten_bits == "low" else 8)
+        frames = YUVFrames.from_buffer(wide, name, matrix="bt709", color_range="limited")
+        assert np.shares_memory(frames.u, wide)
+        assert frames.format == FrameFormat("bt709", "limited", ten_bits)
+        sums = float_rgb(y, u, v, "bt709", "limited").clip(0, 255)
+        assert np.abs(np.asarray(frames) - sums).max() <= 0.5 + 2**-19
     padded = np.zeros((4, 9, 16), np.uint8)
     padded[..., :10] = nv12
     frames = YUVFrames.from_buffer(padded[..., :10], "nv12", matrix="bt709", color_range="full")
@@ -208,6 +312,15 @@ Y, U, V = planes_of(2, 5, 7)
         (lambda: make(Y.astype("u2"), U, V), DtypeError, "y is uint16; give planes of 8 bits"),
         (lambda: make(Y, U.astype("f4"), V), DtypeError, "u is float32"),
         (lambda: make("a.mp4", U, V), ArgumentError, "y is a str"),
+        (lambda: make(Y, U, V, ten_bits="low"), DtypeError, "y is uint8; give .* as uint16"),
+        (lambda: make(Y, U, V, ten_bits=10), ArgumentError, 'ten_bits=10; .* "low" or "high"'),
+        (lambda: make(Y, U, V, chroma="cubic"), ArgumentError, '"nearest" or "bilinear"'),
+        (lambda: make(Y, U, V, siting="left"), ArgumentError, 'give chroma="bilinear"'),
+        (
+            lambda: make(Y, U, V, chroma="bilinear", siting="top"),
+            ArgumentError,
+            'it must be "left" or "center" or "topleft"',
+        ),
         (
             lambda: YUVFrames.from_buffer(Y, "nv12", matrix="bt601"),
             ShapeError,

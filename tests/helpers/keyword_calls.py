@@ -1110,10 +1110,22 @@ for _name, _make in (("Decoder", lambda: images.Decoder((8, 8))), ("Reader", ima
 
 def _rgb(v=LARGE[:20, :30, 2], matrix="bt601", **keywords):
     u = np.stack([LARGE[:20, :30, 0]] * 2, -1) if v is None else LARGE[:20, :30, 0]
-    return np.asarray(images.YUVFrames(LARGE[..., 0], u, v, matrix=matrix, **keywords))
+    planes = LARGE[..., 0], u, v
+    if keywords.get("ten_bits"):
+        planes = [x.astype(np.uint16) for x in planes]
+    return np.asarray(images.YUVFrames(*planes, matrix=matrix, **keywords))
 
 
-table("images.YUVFrames", _rgb, v=case(None), matrix=case("bt709"), color_range=case("full"))
+table(
+    "images.YUVFrames",
+    _rgb,
+    v=case(None),
+    matrix=case("bt709"),
+    color_range=case("full"),
+    ten_bits=case("low"),
+    chroma=case("bilinear"),
+    siting=case("center", chroma="bilinear"),
+)
 
 
 def _augmented(data=LARGE, shape=(3, 12, 12), **keywords):
