@@ -36,12 +36,12 @@ from .cuda.runtime import check_device
 from .cuda.transfers import DeferredArray
 from .errors import ArgumentError, LayoutkitError, ShapeError
 from .layout.parsing import Layout
-from .layout.pattern import as_shape, parse_pattern
+from .layout.pattern import as_shape, axis_name, parse_pattern
 from .memory import Array, check_writable, in_native_order
 from .options import CollateOptions, format_keywords, parse_collate_options
 from .packing import PackedCollation
 from .placement import draw_values, place
-from .planning.batch.arguments import RANDOM, CropArgs, parse_per_sample
+from .planning.batch.arguments import RANDOM, CropArgs, DrawnByAxis, parse_per_sample
 from .planning.batch.layout import Collation, make_batch_layout, stack_shapes
 from .planning.batch.packing import Packed, parse_size
 from .planning.batch.placement import Placements
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 class Padded(NamedTuple):
-    """A batch of samples of different sizes, padded to the longest one, and the sizes.
+    """A batch of samples of different sizes, padded at their end to one size, and the sizes.
 
     A mask of the positions that are not padding, for `"tf->btf"`:
 
@@ -367,26 +367,59 @@ class Collator:
             arrays, crops = self._find_crops(arrays, indices, crops, positions, epoch)
         if self._packed is not None:
             return self._export_packed(self._packed(arrays, crops, out))
-        if self._options.longest:
+        if self._options.longest or self._options.lengths:
             return self._collate_padded(arrays, indices, crops, out)
         return self._collate_in_memory_order(arrays, indices, crops, out)
 
     def _collate_padded(
         self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any
     ) -> Any:
-        """Return the batch of samples that are padded to the longest one."""
+        """Return the batch of samples that are padded to the longest one, or to their windows."""
         if out is None and not self._options.lengths:
             return self._collate_in_memory_order(arrays, indices, crops, None)
         first, all_shapes, _ = self._find_shapes(self._with_shapes(arrays), indices)
         shapes = stack_shapes(all_shapes, len(first))
-        if getattr(out, "ndim", 0) and len(shapes):  # it may be larger along its first axis
+        if self._options.longest and getattr(out, "ndim", 0) and len(shapes):
+            # It may be larger along its first axis.
             out = out[: self._options.find_batch_shape(shapes)[0]]
-        batch = self._collate_in_memory_order(arrays, indices, crops, out)
         if not self._options.lengths:
-            return batch
-        axes = self._options.find_sample_axes(shapes.shape[1]).longest_axes
-        lengths = shapes[:, axes[0] if len(axes) == 1 else axes]
+            return self._collate_in_memory_order(arrays, indices, crops, out)
+        lengths = self._find_lengths(shapes, first, crops)
+        batch = self._collate_in_memory_order(arrays, indices, crops, out)
         return Padded(batch, self._export_lengths(lengths))
+
+    def _find_lengths(self, shapes: Array, first: tuple[int, ...], crops: CropArgs) -> Array:
+        """Return the sizes of samples (samples, axes) in windows that begin where samples do.
+
+        These are the axes of size "longest", and without `resize` the ones with a size and an
+        offset. Raises ArgumentError if there are none, or if the padding is not at the end.
+        """
+        axes = self._options.find_sample_axes(len(first), first)
+        columns, lengths = [*axes.longest_axes], shapes
+        if self._options.resize is None and axes.resized and len(shapes):
+            placed = crops.placements
+            if placed is None:
+                placed = place(self._options, axes, axes.window(shapes), shapes, crops)
+            names = self._find_offset_axes(crops)
+            sized = [axis for name, axis in axes.resized.items() if name in names]
+            columns, lengths = sorted({*columns, *sized}), shapes.copy()
+            for axis in sized:
+                name = axes.names[axis]
+                column = placed.axes.index(name)
+                begins = placed.begins[:, column]
+                if (begins < 0).any() or placed.flips[:, column].any():
+                    raise _make_moved_error(name)
+                lengths[:, axis] = np.clip(shapes[:, axis] - begins, 0, axes.sizes[name])
+        if not columns:
+            raise _make_centered_error(self.pattern, self._options.sizes)
+        return lengths[:, columns[0] if len(columns) == 1 else columns]
+
+    def _find_offset_axes(self, crops: CropArgs) -> set[str]:
+        """Return the names of the axes whose offset the call or this Collator gives as a number."""
+        offset = crops.offset
+        if offset is None or isinstance(offset, DrawnByAxis):
+            offset = dict(self._options.crops.offset)
+        return {axis_name(name) for name, value in offset.items() if not isinstance(value, str)}
 
     @staticmethod
     def _export_packed(packed: Packed) -> Packed:
@@ -1036,7 +1069,10 @@ def collate(
     dtype, scale, mean, std, clip, casting, out, device, memory, threads
         As for `convert`: `memory="bhwc"` of `"hwc->bchw"` returns PyTorch's channels_last.
     lengths : bool
-        With an axis of size "longest": return `Padded`, the batch and the sizes of the samples.
+        Return `Padded`, the batch and the sizes of the samples along axes that are padded at their
+        end: the axes of size "longest", and, without `resize`, axes with a size and an `offset`,
+        such as `t=200, offset={"t": 0}`, which also cuts longer samples. A negative offset or a
+        flip along the latter is an error.
     **sizes : int or "longest"
         Sizes of the windows along axes of samples, such as `h=224`, or sizes of folded axes. Along
         any other axis all samples must have one size, which is also the size of the windows,
@@ -1153,6 +1189,23 @@ def _make_lengths_error() -> ArgumentError:
     return ArgumentError(
         "lengths=True makes arrays of NumPy, which a compiled function cannot return; omit it, and "
         "get the lengths from the shapes of the samples: [x.shape[0] for x in samples]"
+    )
+
+
+def _make_moved_error(name: str) -> ArgumentError:
+    return ArgumentError(
+        f"lengths=True counts the positions of samples from the start of their windows, but a "
+        f"negative offset or a flip along {name} moves samples to the end; omit it, or give "
+        f'{name}="longest", whose flip reverses the sample only'
+    )
+
+
+def _make_centered_error(pattern: str, sizes: Mapping[str, int]) -> ArgumentError:
+    name, size = next(iter(sizes.items()))
+    return ArgumentError(
+        f'lengths=True returns the sizes along axes that are padded at their end, but "{pattern}" '
+        f"has windows of {name}={size} that do not begin where samples begin; give "
+        f'offset={{"{name}": 0}}, or {name}="longest"'
     )
 
 

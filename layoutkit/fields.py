@@ -1,4 +1,4 @@
-"""Collators of the fields of samples that are dicts: image and mask share placements."""
+"""Collators of the fields of samples: image and mask share placements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FieldCollators(UncachedState):
     axis of the same name follow, so that image and mask show one part of a scene.
     """
 
-    collators: Mapping[str, Collator]  # by field
+    collators: Mapping[Any, Collator]  # by field
 
     def __post_init__(self) -> None:
         """Raise ArgumentError for fields that cannot show one part of a sample."""

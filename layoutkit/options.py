@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import MappingProxyType
@@ -334,7 +334,7 @@ class CollateOptions:
     center: str = DEFAULT_CENTERING  # one of CENTERINGS, for windows without an offset
     crops: CropOptions = NO_CROPS  # place windows, unless a call has offset, flip or crop
     longest: tuple[str, ...] = ()  # names of the axes of a sample that are padded to the longest
-    lengths: bool = False  # True: a batch is Padded, with the sizes of samples along `longest`
+    lengths: bool = False  # True: a batch is Padded, with the sizes of samples padded at their end
     # Letters of axes that may differ between samples, in the order of the first fold of the batch.
     packed: str = ""
     convert: ConvertOptions = field(kw_only=True)  # of the stacked windows, and their `sizes`
@@ -488,7 +488,7 @@ def parse_collate_options(
     shared: Any = {name: value for name, value in keywords.items() if name in names}
     convert = _parse_conversion(parsed, sizes, **shared)
     stacked, letter, is_one_array = _stack_pattern(parsed)
-    longest = _parse_longest(stacked, letter, padded, keywords)
+    longest = _parse_longest(stacked, letter, padded, sizes.keys(), keywords)
     fill = keywords.get("fill")
     if fill is None and longest:
         fill = 0
@@ -565,11 +565,16 @@ def _parse_window_size(name: str, size: Any) -> int:
 
 
 def _parse_longest(
-    pattern: Pattern, letter: str, names: Collection[str], keywords: CollateKeywords
+    pattern: Pattern,
+    letter: str,
+    names: Collection[str],
+    sizes: Set[str],
+    keywords: CollateKeywords,
 ) -> tuple[str, ...]:
     """Return the names of the axes that are padded to the longest sample, in the sample's order.
 
-    `pattern` is the pattern of the stacked windows, in which `letter` is the axis of samples.
+    `pattern` is the pattern of the stacked windows, in which `letter` is the axis of samples;
+    `sizes` are the names of the axes with a size.
     """
     axes = [name for name in _find_single_axes(pattern) if name != pattern.source.name(letter)]
     offset = keywords.get("offset")
@@ -585,9 +590,11 @@ def _parse_longest(
                 f"do; omit {name} in offset, or give a size, as in {name}=100"
             )
     check_bool("lengths", keywords.get("lengths", False), ArgumentError)
-    if keywords.get("lengths") and not names:
+    has_windows = keywords.get("resize") is None and not sizes.isdisjoint(axes)
+    if keywords.get("lengths") and not names and not has_windows:
         raise ArgumentError(
-            f'lengths=True returns the sizes along padded axes; give one, as in t="{LONGEST}"'
+            "lengths=True returns the sizes along axes that are padded at their end; give one, as "
+            f'in t="{LONGEST}", or, without resize=, as in t=200, offset={{"t": 0}}, fill=0'
         )
     return tuple(name for name in axes if name in names)
 

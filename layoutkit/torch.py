@@ -3,8 +3,8 @@
     Convert("bhwc->bchw", dtype="float32", scale=1 / 255)     an nn.Module, and a transform
     DataLoader(data, collate_fn=Collator("hwc->bchw", ...))   samples of any size: crop, resize,
                                                               flip and convert in one pass
-    DataLoader(data, collate_fn=FieldCollator({...}))         the same for dicts, such as image and
-                                                              mask, in the same windows
+    DataLoader(data, collate_fn=FieldCollator({...}))         the same for several fields, such as
+                                                              image and mask, in the same windows
     DataLoader(data, collate_fn=collate, num_workers=8)       workers stack uint8 samples,
     feed(loader, "bhwc->bchw", dtype="float32", ...)          the main process converts batches
     with watch() as report: train()                           lists copies because of layouts
@@ -28,7 +28,7 @@ import numpy as np
 from ._utils.validation import check_int, show, type_name
 from ._utils.warnings import warn
 from .backends.dispatch import as_array
-from .backends.items import Positioned, join_items, map_items, stack_values
+from .backends.items import Positioned, items_of, join_items, map_items, stack_values
 from .backends.torch import numpy_views_of
 from .backends.torch.tensors import find_concrete_adapter
 from .collator import Collator as _ArrayCollator
@@ -151,18 +151,26 @@ class Collator(_ArrayCollator):
         return batch
 
 
+LIST = "list"  # in place of a Collator: the values of a field are never stacked
+
+
 class FieldCollator:
-    """A `collate_fn` for samples that are dicts, such as image and mask, which share placements.
+    """A `collate_fn` for samples of several fields, such as image and mask, in equal windows.
 
     Parameters
     ----------
-    collators : dict of Collators
-        By key of a sample. The first Collator that draws, or else the first one with windows,
-        places all samples: the windows of other fields are the same along axes of equal names.
+    collators : dict of Collators or "list"
+        By key of a sample, or, if samples are tuples, by the number of the item. The first Collator
+        that draws, or else the first one with windows, places all samples: the windows of other
+        fields are the same along axes of equal names.
 
-    A batch is a dict of tensors with the keys of a sample. Values without a Collator are stacked or
-    listed as by `Collator`, and "placements" are the `layoutkit.Placements` of the batch, which map
-    boxes and points, or None if no Collator has windows.
+        "list" makes a list of a field, of tensors if its values are arrays. Fields that are not
+        named are stacked, if they are numbers or arrays of one shape, and else are a list. So name
+        fields whose shapes differ between samples, such as boxes: a batch may have equally many.
+
+    A batch is a dict of tensors and lists with the keys of a sample, and "placements", the
+    `layoutkit.Placements` of the batch, which map boxes and points, or None if no Collator has
+    windows. The batch of tuples is a tuple, with the placements as its last item.
 
     >>> from layoutkit import Collator
     >>> sizes = {"h": 32, "w": 32, "resize": "nearest"}
@@ -174,28 +182,47 @@ class FieldCollator:
     (torch.Size([1, 3, 32, 32]), torch.Size([1, 32, 32]), tensor([3]))
     >>> batch["placements"][0].to_image([[0, 0, 32, 32]]).shape
     (1, 4)
+    >>> x, boxes, placements = FieldCollator({0: draws, 1: "list"})([(image, np.zeros((2, 4)))])
+    >>> [own.shape for own in boxes]
+    [torch.Size([2, 4])]
     """
 
-    def __init__(self, collators: Mapping[str, _ArrayCollator]) -> None:
+    def __init__(self, collators: Mapping[str | int, _ArrayCollator | str]) -> None:
         if not isinstance(collators, Mapping) or not collators:
             raise ArgumentError(
-                f"collators is {show(collators)}; give a dict of one Collator or more"
+                f"collators is {show(collators)}; give a dict of one Collator or more by field, as "
+                "in {'image': Collator(...), 'boxes': 'list'}, or, for tuples, in {0: ..., 1: ...}"
             )
         for name, collator in collators.items():
-            if not isinstance(collator, _ArrayCollator):
-                raise ArgumentError(f"the field {name!r} has {show(collator)}; give a Collator")
+            if not isinstance(name, str | int):
+                raise ArgumentError(
+                    f"collators has the key {name!r}; a field is a key of a dict, or a number"
+                )
+            if collator != LIST and not isinstance(collator, _ArrayCollator):
+                raise ArgumentError(
+                    f'the field {name!r} has {show(collator)}; give a Collator, or "{LIST}"'
+                )
+        self._names = (*collators,)
         self._fields = FieldCollators(
-            {name: Collator.from_dict(x.to_dict()) for name, x in collators.items()}
+            {
+                name: Collator.from_dict(x.to_dict())
+                for name, x in collators.items()
+                if isinstance(x, _ArrayCollator)
+            }
         )
 
-    def __call__(self, samples: Sequence[Any]) -> dict[Any, Any]:
-        """Return the batch of samples, dicts or the samples of `Positions`."""
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        """Return the batch of samples: dicts, tuples, or the samples of `Positions`."""
         columns = self._split(samples)
         batches, placements = self._fields.collate(columns)
         for name in columns.keys() - batches.keys():
             values = [_without_position(value) for value in columns[name]]
-            batches[name] = _as_tensors(stack_values(values, collate))
-        return {name: batches[name] for name in columns} | {"placements": placements}
+            is_list = name in self._names
+            batches[name] = _as_tensors(values if is_list else stack_values(values, collate))
+        ordered = {name: batches[name] for name in columns}
+        if isinstance(_without_position(samples[0]), Mapping):
+            return ordered | {"placements": placements}
+        return (*ordered.values(), placements)
 
     def warmup(self, samples: Sequence[Any], *, dtype: Any = "uint8") -> list[str]:
         """Compile, or load from disk, the kernels of batches, so that the first batch is fast.
@@ -242,24 +269,26 @@ class FieldCollator:
         return self._fields.warmup(arrays, dtypes)
 
     def _split(self, samples: Sequence[Any]) -> dict[Any, list[Any]]:
-        """Return the values of each key, with the positions of the samples."""
-        if not samples or not isinstance(_without_position(samples[0]), Mapping):
+        """Return the values of each field, with the positions of the samples."""
+        if not samples or not isinstance(_without_position(samples[0]), Mapping | tuple | list):
             raise ArgumentError(
-                f"a batch needs one sample or more, dicts with {', '.join(self._fields.collators)}"
+                "a batch needs one sample or more, dicts or tuples with "
+                f"{', '.join(map(repr, self._names))}"
             )
-        names = [*_without_position(samples[0])]
-        missing = [name for name in self._fields.collators if name not in names]
-        if missing or "placements" in names:
+        first = _without_position(samples[0])
+        names = [*items_of(first)]
+        if not {*self._names} <= {*names} or "placements" in names:
             raise ArgumentError(
-                f"a sample has {', '.join(map(repr, names))}; it needs "
-                f"{', '.join(map(repr, self._fields.collators))}, and no 'placements'"
+                f"a sample, a {type_name(first)}, has {', '.join(map(repr, names))}; it needs "
+                f"{', '.join(map(repr, self._names))}, and no 'placements'"
             )
         columns: dict[Any, list[Any]] = {name: [] for name in names}
         for number, sample in enumerate(samples):
-            items = _without_position(sample)
-            if not isinstance(items, Mapping) or items.keys() != columns.keys():
+            own = _without_position(sample)
+            items = items_of(own) if isinstance(own, Mapping | tuple | list) else {}
+            if items.keys() != columns.keys():
                 raise ArgumentError(
-                    f"sample {number} is no dict with {', '.join(map(repr, names))}, as sample 0 is"
+                    f"sample {number} does not have {', '.join(map(repr, names))}, as sample 0 has"
                 )
             for name, item in items.items():
                 is_positioned = isinstance(sample, Positioned)

@@ -48,7 +48,7 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
     there is none, but all items are arrays, the samples are arrays themselves: return None.
     """
     first = samples[0]
-    items = _items_of(first)
+    items = items_of(first)
     if key is None:
         candidates = [name for name, item in items.items() if _has_rank(item, layout)]
         if not candidates and all(hasattr(item, "shape") for item in items.values()):
@@ -66,7 +66,7 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
         )
     columns: dict[Any, list[Any]] = {name: [] for name in items}
     for number, sample in enumerate(samples):
-        own = _items_of(sample) if isinstance(sample, Mapping | tuple | list) else {}
+        own = items_of(sample) if isinstance(sample, Mapping | tuple | list) else {}
         if own.keys() != columns.keys():
             raise ArgumentError(
                 f"sample {number} {_structure(sample, own)}, but sample 0 has the items "
@@ -92,7 +92,7 @@ def stack_values(values: list[Any], stack_arrays: Callable[[list[Any]], Any]) ->
     if isinstance(first, Mapping | tuple) and first:
         if any(_keys_of(value) != _keys_of(first) for value in values):
             return values
-        columns = {key: [_items_of(value)[key] for value in values] for key in _items_of(first)}
+        columns = {key: [items_of(value)[key] for value in values] for key in items_of(first)}
         items = {key: stack_values(column, stack_arrays) for key, column in columns.items()}
         return join_items(first, items)
     if all(map(_is_image, values)):
@@ -110,7 +110,7 @@ def _is_array(value: Any) -> bool:
 
 def map_items(function: Callable[[Any], Any], sample: Any) -> Any:
     """Return a tuple, list or mapping of the function's results for the items of `sample`."""
-    return join_items(sample, {key: function(item) for key, item in _items_of(sample).items()})
+    return join_items(sample, {key: function(item) for key, item in items_of(sample).items()})
 
 
 def _are_numbers(values: list[Any]) -> bool:
@@ -121,7 +121,7 @@ def _are_numbers(values: list[Any]) -> bool:
 
 
 def _keys_of(value: Any) -> Any:
-    return _items_of(value).keys() if isinstance(value, Mapping | tuple) else None
+    return items_of(value).keys() if isinstance(value, Mapping | tuple) else None
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
@@ -129,7 +129,8 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
     return None if shape is None else tuple(shape)
 
 
-def _items_of(sample: Any) -> dict[Any, Any]:
+def items_of(sample: Any) -> dict[Any, Any]:
+    """Return the items of a mapping, tuple or list by key or number."""
     return dict(sample) if isinstance(sample, Mapping) else dict(enumerate(sample))
 
 

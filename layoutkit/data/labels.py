@@ -12,6 +12,7 @@ Sources read values and call these functions, which make all decisions.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -22,6 +23,7 @@ import numpy as np
 from .._utils.validation import show
 from ..errors import DataError
 from ..memory import Array
+from .formats import is_image_name
 from .records import Label
 
 # ---- Names of columns ---------------------------------------------------------------------------
@@ -317,7 +319,16 @@ def rank_classes(
     Numbers are classes if all are whole, else targets. Text is classes; but untyped text, as in the
     cells of a csv file, is targets if every value is a number and one is not whole. Numbers mixed
     with text become text.
+
+    Raises DataError if all are names of images, which are fields of a record and no classes.
     """
+    if distinct and all(isinstance(x, str | os.PathLike) and _is_image(x) for x in distinct):
+        raise DataError(
+            f"the labels are names of images, such as {show(distinct[0])}; to read them, give "
+            "sampled_batcher a source and a Collator for each field: sources {'image': paths, "
+            "'mask': paths} and collate={'image': Collator(...), 'mask': Collator(...)}; for "
+            "classes of these names, remove their suffix"
+        )
     if all(isinstance(value, _NUMBER_TYPES) for value in distinct):
         labels: list[Any] = [v if isinstance(v, bool) else whole_number(v) for v in distinct]
         if None in labels:
@@ -331,6 +342,10 @@ def rank_classes(
     names = order_classes(labels)
     ranks = {name: rank for rank, name in enumerate(names)}
     return names, np.array([ranks[label] for label in labels], np.int64)
+
+
+def _is_image(path: Any) -> bool:
+    return is_image_name(os.fspath(path))
 
 
 def parse_label(text: str) -> int | float | str:

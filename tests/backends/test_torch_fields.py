@@ -112,8 +112,8 @@ def test_it_can_be_pickled():
     ("change", "message"),
     [
         (lambda sample: {**sample, "mask": sample["mask"][:, 1:]}, "field mask: .*30"),
-        (lambda sample: {**sample, "name": 3}, "sample 2 is no dict with 'boxes', 'image'"),
-        (lambda sample: sample["image"], "sample 2 is no dict"),
+        (lambda sample: {**sample, "name": 3}, "sample 2 does not have 'boxes', 'image'"),
+        (lambda sample: sample["image"], "sample 2 does not have 'boxes'"),
     ],
 )
 def test_samples_that_do_not_fit_are_named(change, message):
@@ -133,13 +133,43 @@ def test_samples_need_the_fields_and_no_placements(change):
 
 @pytest.mark.parametrize("samples", [[], [np.zeros((3, 4, 3))]])
 def test_a_batch_consists_of_dicts(samples):
-    with pytest.raises(ArgumentError, match="dicts with image, mask"):
+    with pytest.raises(ArgumentError, match="dicts or tuples with 'image', 'mask'"):
         FieldCollator(FIELDS)(samples)
 
 
+@pytest.mark.parametrize("counts", [(2, 2), (2, 1)])  # equal counts would be stacked
+def test_a_field_that_is_a_list_stays_one(counts):
+    samples = [{**make_samples(1)[0], "boxes": np.ones((count, 4))} for count in counts]
+    batch = FieldCollator({**FIELDS, "boxes": "list", "label": "list"})(samples)
+    assert [type(boxes) for boxes in batch["boxes"]] == [torch.Tensor] * 2
+    assert [len(boxes) for boxes in batch["boxes"]] == [*counts]
+    assert batch["label"] == [0, 0]
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_fields_of_tuples_are_numbers(kind):
+    samples = make_samples(3)
+    tuples = [kind([x["image"], x["mask"], x["boxes"], x["label"]]) for x in samples]
+    to_batch = FieldCollator({0: FIELDS["image"], 1: FIELDS["mask"], 2: "list"})
+    *items, placements = to_batch(tuples)
+    data = [*Positions(tuples)]
+    expected = FieldCollator(FIELDS)([*Positions(samples)])
+    x, y, boxes, labels, placed = to_batch(data)
+    assert torch.equal(x, expected["image"])
+    assert torch.equal(y, expected["mask"])
+    assert placed == expected["placements"]
+    assert [len(own) for own in boxes] == [0, 1, 2]
+    assert labels.tolist() == items[3].tolist() == [0, 1, 2]
+    assert len(placements) == 3
+    with pytest.raises(ArgumentError, match="sample, a tuple, has 0, 1; it needs 0, 3"):
+        FieldCollator({0: FIELDS["image"], 3: "list"})([(1, 2)])
+
+
 def test_a_field_needs_a_collator():
-    with pytest.raises(ArgumentError, match="the field 'mask' has 'hw->bhw'"):
-        FieldCollator({**FIELDS, "mask": "hw->bhw"})
+    with pytest.raises(ArgumentError, match="the field 'mask' has 'ragged'.*\"list\""):
+        FieldCollator({**FIELDS, "mask": "ragged"})
+    with pytest.raises(ArgumentError, match="has the key \\('image', 'mask'\\)"):
+        FieldCollator({("image", "mask"): FIELDS["image"]})
 
 
 @pytest.mark.parametrize("collators", [{}, [FIELDS["image"]], FIELDS["image"]])

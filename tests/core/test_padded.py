@@ -162,12 +162,37 @@ def test_random_flips_leave_the_padding_at_the_end():
     assert (batch[:, 0] == 1).any()
 
 
+AT_END = {"t": 5, "offset": {"t": 0}, "fill": 0, "lengths": True}
+
+
+@pytest.mark.parametrize("size", [4, 5, 6, 9])
+@pytest.mark.parametrize("first", [0, 2, [0, 1, 7]])
+def test_lengths_of_samples_that_are_padded_or_cut_at_their_end(size, first):
+    clips = [RNG.standard_normal((n, 2)) for n in (5, 3, 8)]
+    options = {"t": size, "fill": 0, "lengths": True}
+    batch, lengths = collate(clips, "tf->bft", offset={"t": first}, **options)
+    firsts = np.broadcast_to(first, 3).tolist()
+    cut = [clip[begin : begin + size] for begin, clip in zip(firsts, clips, strict=True)]
+    longest = [*cut, np.zeros((size, 2))]
+    assert_same(batch, stack_padded(longest, "tf", "t", {}, 0).swapaxes(1, 2)[:3])
+    assert lengths.tolist() == [len(clip) for clip in cut]
+    if first == 0:
+        always = Collator("tf->bft", offset={"t": 0}, **options)
+        placed = always(clips, placements=always.place(clips))
+        for padded in (always(clips, flip="f"), placed):
+            assert padded.lengths.tolist() == lengths.tolist()
+
+
 BAD = [
     ("tf->btf", {"t": "max"}, layoutkit.ShapeError, 'or "longest"'),
     ("tf->btf", {"t": "longest", "offset": {"t": 1}}, layoutkit.ArgumentError, "offset="),
     ("tf->btf", {"b": "longest"}, layoutkit.ArgumentError, "not an axis of its own on"),
     ("(tk)f->btkf", {"t": "longest", "k": 2}, layoutkit.ArgumentError, "reshape samples"),
-    ("tf->btf", {"t": 3, "lengths": True}, layoutkit.ArgumentError, "lengths=True"),
+    ("tf->btf", {"lengths": True}, layoutkit.ArgumentError, 't="longest", or, without resize='),
+    ("tf->btf", {"t": 3, "lengths": True}, layoutkit.ArgumentError, 'offset={"t": 0}'),
+    ("tf->btf", {"t": 3, "lengths": True, "offset": 0}, layoutkit.ArgumentError, "be a dict"),
+    ("tf->btf", {**AT_END, "offset": {"t": -1}}, layoutkit.ArgumentError, "negative offset"),
+    ("tf->btf", {**AT_END, "flip": {"t": [False, True]}}, layoutkit.ArgumentError, "flip along t"),
     ("tf->btf", {"t": "longest", "lengths": 1}, layoutkit.ArgumentError, "True or False"),
     ("tc->btc", {"c": "longest", "channels": (0,)}, layoutkit.ArgumentError, "remove c"),
     ("tf->btf", {"t": "longest", "resize": "area"}, layoutkit.ArgumentError, "resize="),

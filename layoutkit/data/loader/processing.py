@@ -238,7 +238,9 @@ class Processing:
             inputs = {name: make(layouts.get(name)) for name in self.fields}
         return Factories(
             inputs,
-            self._make_factory(self.target_layout, "the target of a batch"),
+            self._make_factory(
+                self.target_layout, "the target of a batch", index.target_classes or None
+            ),
             self._make_factory("b", "the labels of a batch", index.labels or None),
         )
 
@@ -339,6 +341,8 @@ def complete_processing(
         processing = _with_field_processor(processing, indexes, has_getter, names)
     if not has_getter and any(index.has_image_lists for index in indexes):
         _check_image_lists(processing, indexes)
+    if len(indexes) > 1 and processing.processor is None:
+        raise _make_unjoined_error(len(indexes), processing.collate)
     is_raw = not has_getter and processing.processor is None and processing.collate != RAGGED
     if is_raw and processing.collate is None and (shapes := indexes[0].differing_shapes):
         raise DataError(
@@ -352,6 +356,8 @@ def complete_processing(
                 f"{content}, but encoded bytes are not a row of a batch; decode images with "
                 "size=(height, width), or process the bytes with processor="
             )
+        for collator in processing.collators.values():
+            _check_decoded(collator, content)
         from ...images import Reader  # lazy: few Batchers decode images
 
         processing = replace(processing, processor=Reader())
@@ -370,6 +376,37 @@ def _check_image_lists(processing: Processing, indexes: Sequence[Index]) -> None
                 f"{index[0].url} has lists of images; give the number of one in open_index, as in "
                 "columns={'image': 'images:0'}, or a processor= that receives the list of bytes"
             )
+
+
+def _make_unjoined_error(count: int, collate: Any) -> DataError:
+    if collate is None:
+        return DataError(
+            f"{count} sources need a processor that joins their results; files that follow one "
+            'another are one source by wildcards: "p*.rec", "p{0..7}.tar"; arrays of one source '
+            "are {'x': arrays}"
+        )
+    return DataError(
+        f"collate= makes batches of one source, but there are {count}; to make a batch of each, "
+        "such as images and masks in the same windows, give a dict of sources, {'image': ..., "
+        "'mask': ...}, and a dict of their Collators as collate="
+    )
+
+
+_IMAGE_AXES = 3  # of decoded images: h, w, c
+
+
+def _check_decoded(collator: Collator, content: str, field: str | None = None) -> None:
+    """Raise DataError if images that are decoded to RGB do not have the axes of a sample."""
+    pattern = collator.windows.convert.pattern
+    ndim = pattern.left.ndim - 1  # without the axis of samples
+    if ndim != _IMAGE_AXES and not pattern.left.has_ellipsis:
+        reader = 'images.Reader(mode="index")'
+        processor = reader if field is None else f'{{"{field}": {reader}}}'
+        raise DataError(
+            f'"{collator.pattern}" collates samples of {ndim} axes, but {content}, which is '
+            f"decoded to red, green and blue in hwc; give processor={processor} for the class "
+            'numbers of masks (hw), or one of mode="gray" (hwc)'
+        )
 
 
 def _with_field_processor(
@@ -391,8 +428,12 @@ def _with_field_processor(
 
     steps: dict[str, Callable[..., Any] | None] = dict.fromkeys(names)
     for name, index in zip(names, indexes, strict=True):
-        if not has_getter and _describe_images(index):
+        if not has_getter and (content := _describe_images(index)):
             steps[name] = Reader()
+            step = (processing.fields or {}).get(name)
+            if isinstance(step, Collator) and name not in (processors or {}):
+                with prefix_errors(f"field {name}: ", DataError):
+                    _check_decoded(step, content, name)
     for name, step in (processors or {}).items():
         if name not in steps or not callable(step):
             raise DataError(
@@ -680,12 +721,6 @@ def _accept_out(processor: Any, sources: int = 1) -> Any:
         The function does not accept one result of each source, or its signature does not tell.
     """
     if processor is None:
-        if sources > 1:
-            raise DataError(
-                f"{sources} sources need a processor that joins their results; files that follow "
-                'one another are one source by wildcards: "p*.rec", "p{0..7}.tar"; arrays of one '
-                "source are {'x': arrays}"
-            )
         return None
     package = type(processor).__module__.partition(".")[0]
     if package in _TRANSFORMS and sources == 1:

@@ -110,6 +110,7 @@ class Index(UncachedState, Sequence[Record]):
     has_image_lists = False  # True if records with images are lists of them
     reads_in_order = False  # True if records have no numbers, as lines of part files and streams
     gives_targets = False  # True if what `getter` returns may be (data, target)
+    target_classes: Sequence[str] = ()  # the names of the classes that such targets number, if known
     _partition = Partition(0, 1)
 
     def __init__(
@@ -376,6 +377,7 @@ class SelectedIndex(Index):
         super().__init__(whole.kind, whole.url_prefix, labels, own)
         self._partition = whole._partition
         self.gives_targets = whole.gives_targets
+        self.target_classes = whole.target_classes
         self.in_memory = whole.in_memory
         self.has_images = whole.has_images
         self.has_image_lists = whole.has_image_lists

@@ -6,6 +6,7 @@ Items are read one by one when their batch is made, and never to find their numb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..._utils.validation import describe_type, show, type_name
@@ -21,7 +22,10 @@ from .base import Index, Partition
 
 
 class ItemsIndex(Index):
-    """The items of an object with a length and `[i]`; their labels are known when they are read."""
+    """The items of an object with a length and `[i]`; their labels are known when they are read.
+
+    The names of classes are known before if the object has them.
+    """
 
     gives_targets = True
 
@@ -36,6 +40,7 @@ class ItemsIndex(Index):
         check_has_records(count, f"the {type_name(source)}", "its length is 0")
         self._source = source
         self._columns = check_columns(columns)
+        self.target_classes = _find_classes(source, self._columns)
         self._partition = partition
         self._count = partition.count(count)
         super().__init__(kind, None, (), None)
@@ -122,6 +127,18 @@ def split_item(item: Any, columns: Mapping[str, Any]) -> Any:
             "be numbers: number the classes in the source"
         )
     return data, target
+
+
+def _find_classes(source: Any, columns: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of classes, of a ClassLabel of Hugging Face or `classes` of torchvision."""
+    features = getattr(source, "features", None)
+    names = getattr(source, "classes", None)
+    if isinstance(features, Mapping):
+        with suppress(DataError):  # raised for an item, which `get` may read in another way
+            names = getattr(_pair_of(features, columns)[-1], "names", None)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(names)
 
 
 def _pair_of(item: Mapping[str, Any], columns: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -47,6 +47,8 @@ class MixedIndex(Index):
         self.has_images = any(source.has_images for source in sources)
         self.has_image_lists = any(source.has_image_lists for source in sources)
         self.gives_targets = sources[0].gives_targets
+        if all(source.target_classes == sources[0].target_classes for source in sources):
+            self.target_classes = sources[0].target_classes
         self.skipped = sum(source.skipped for source in sources)
         self.in_memory = _have_equal_rows(sources)
         self._partition = max((source.partition for source in sources), key=lambda part: part.parts)

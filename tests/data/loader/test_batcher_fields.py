@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from layoutkit import ArgumentError, Collator, LayoutkitError, images
+from layoutkit import ArgumentError, Collator, DataError, LayoutkitError, images
 from layoutkit.data import sampled_batcher
 
 RNG = np.random.default_rng(0)
@@ -243,3 +243,30 @@ def test_windows_of_other_sizes_are_an_error_that_names_the_field():
     fields = {**FIELDS, "mask": Collator("hw->bhw", h=24, w=24, resize="nearest")}
     with pytest.raises(ArgumentError, match="field mask has windows of 24 along w, but follows"):
         sampled_batcher(SOURCES, collate=fields, **OPTIONS)
+
+
+def test_images_that_a_pattern_does_not_fit_are_an_error_before_the_first_batch(tmp_path):
+    pillow = pytest.importorskip("PIL.Image")
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+        pillow.fromarray(IMAGES[0] if name == "images" else np.uint8(MASKS[0])).save(
+            tmp_path / name / "0.png"
+        )
+    sources = {"image": str(tmp_path / "images"), "mask": str(tmp_path / "masks")}
+    options = {"collate": FIELDS, "batch_size": 1}
+    cure = r'field mask: .*2 axes.*processor={"mask": images.Reader\(mode="index"\)}'
+    with pytest.raises(DataError, match=cure):
+        sampled_batcher(sources, **options)
+    with pytest.raises(DataError, match=r'^"hw->bhw" .*processor=images.Reader\(mode="index"\)'):
+        sampled_batcher(sources["mask"], batch_size=1, collate=[RANDOM, MASK])
+    with sampled_batcher(
+        sources, processor={"mask": images.Reader(mode="index")}, **options
+    ) as loop:
+        batch = next(iter(loop))
+    assert (batch.input["image"].input[:, 0] == batch.input["mask"].input).all()
+
+
+@pytest.mark.parametrize("collate", [[RANDOM, MASK], RANDOM, "ragged"])
+def test_several_sources_without_fields_name_the_dicts(collate):
+    with pytest.raises(DataError, match="one source, but there are 2; .*dict of sources, {'image'"):
+        sampled_batcher([IMAGES, MASKS], batch_size=2, collate=collate)

@@ -133,6 +133,33 @@ def test_a_dataset_iterates_over_items_up_to_their_length():
     assert [sample().tolist() for sample in Dataset(source)] == [[n, n] for n in range(COUNT)]
 
 
+class ClassLabel:
+    names = ["cat", "dog", "eel", "fox"]
+
+
+def make_labeled(kind):
+    source = Table(lambda n: {"label": n % 3, "image": pixels(n)})
+    if kind == "features":
+        source.features = {"label": ClassLabel(), "image": None}
+    else:
+        source.classes = ClassLabel.names
+    return source
+
+
+@pytest.mark.parametrize("kind", ["features", "classes"])
+@pytest.mark.parametrize("part", [slice(None), slice(3)])
+def test_names_of_classes_number_the_columns_of_one_hot(kind, part):
+    options = {"batch_size": 3, "collate": Collator("hwc->bchw", h=4, w=4)}
+    with sampled_batcher(open_index(make_labeled(kind))[part], **options) as batches:
+        batch = next(iter(batches))
+    assert batch.target.classes == ("cat", "dog", "eel", "fox")
+    assert batch.target.one_hot().tolist() == np.eye(3, 4).tolist()
+    source = Items(lambda n: (pixels(n), n / 4))
+    source.classes = ClassLabel.names
+    with sampled_batcher(source, **options) as batches:  # targets that number no classes
+        assert next(iter(batches)).target.input.tolist() == [0, 0.25, 0.5]
+
+
 class Batches:
     """An object with a length that can only be iterated, as a DataLoader."""
 
