@@ -166,7 +166,7 @@ def test_fields_of_tuples_are_numbers(kind):
 
 
 def test_a_field_needs_a_collator():
-    with pytest.raises(ArgumentError, match="the field 'mask' has 'ragged'.*\"list\""):
+    with pytest.raises(ArgumentError, match=r"the field 'mask' has 'ragged'.*\"list\""):
         FieldCollator({**FIELDS, "mask": "ragged"})
     with pytest.raises(ArgumentError, match="has the key \\('image', 'mask'\\)"):
         FieldCollator({("image", "mask"): FIELDS["image"]})

@@ -695,11 +695,11 @@ def test_a_member_that_no_sample_has_is_no_label(tmp_path):
 @pytest.mark.parametrize("as_path", [str, Path])
 def test_names_of_images_are_no_labels(as_path, tmp_path):
     masks = [as_path(path.replace("photos", "masks")) for path in PATHS]
-    with pytest.raises(DataError, match="names of images.*collate={'image': Collator"):
+    with pytest.raises(DataError, match=r"names of images.*collate={'image': Collator"):
         open_index({"x": PATHS, "y": masks})
     table = tmp_path / "list.csv"
     table.write_text("filename,label\n1.png,masks/1.png\n2.png,masks/2.png\n")
-    with pytest.raises(DataError, match="names of images, such as 'masks/1.png'"):
+    with pytest.raises(DataError, match=r"names of images, such as 'masks/1.png'"):
         open_index(str(table))
     names = ["a.png", *"bcdefghi"]  # one class may have such a name
     assert open_index({"x": PATHS, "y": names}).labels == names

@@ -90,7 +90,8 @@ def open_index(
         A map-style Dataset, such as PyTorch's and Hugging Face's: any object with a length and
         `[i]` that is no array. Its items are data (an array, or an image of Pillow, which becomes
         RGB), (data, label), or a mapping with the columns of a table or of x and y. They are read
-        one by one, so labels are numbers, which are the targets.
+        one by one, so labels are numbers, which are the targets. A ClassLabel of Hugging Face, or
+        `classes` of torchvision, names the classes.
 
         A stream: an iterator, which is read once; or a function without arguments, or an iterable
         object, that returns a new iterator for each epoch. Its items are data, (data, label), or

@@ -110,7 +110,9 @@ class Index(UncachedState, Sequence[Record]):
     has_image_lists = False  # True if records with images are lists of them
     reads_in_order = False  # True if records have no numbers, as lines of part files and streams
     gives_targets = False  # True if what `getter` returns may be (data, target)
-    target_classes: Sequence[str] = ()  # the names of the classes that such targets number, if known
+    target_classes: Sequence[
+        str
+    ] = ()  # the names of the classes that such targets number, if known
     _partition = Partition(0, 1)
 
     def __init__(

@@ -134,7 +134,7 @@ def test_a_dataset_iterates_over_items_up_to_their_length():
 
 
 class ClassLabel:
-    names = ["cat", "dog", "eel", "fox"]
+    names = ("cat", "dog", "eel", "fox")
 
 
 def make_labeled(kind):
