@@ -213,6 +213,7 @@ def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
         "filter",
         "center",
         "background",
+        "mode",
     ):
         if getattr(arguments, name):
             option = name.replace("_", "-")
@@ -235,6 +236,7 @@ def _image_options(arguments: argparse.Namespace, **options: Any) -> Any:
         max_pixels=arguments.max_pixels,
         center=arguments.center,
         background=arguments.background,
+        mode=arguments.mode,
         **options,
     )
 

@@ -126,9 +126,9 @@ class BatchesRequest:
     def processing(self) -> dict[str, Any]:
         """The arguments of `sampled_batcher` that make batches of the bytes of images."""
         if self.collator is not None:
-            background = self.image_options.background
-            reader = {} if background is None else {"processor": Reader(background=background)}
-            return {"collate": self.collator, **reader}
+            reader = self.image_options.reader
+            processor = {} if reader == Reader() else {"processor": reader}
+            return {"collate": self.collator, **processor}
         dims = self.decoder.input_dims
         return {
             "processor": self.decoder, "input_dims": dims, "dtype": np.uint8, "layout": "bhwc"
@@ -287,7 +287,10 @@ def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     shown = min(batch.count, MAX_IMAGES)
     total = f" of {batch.count}" if shown < batch.count else ""
     title = f"{request.source}: {shown}{total} images, {request.sampler}, epoch {request.epoch}"
-    sheet = contact_sheet(batch.input.input, captions, title)
+    pixels = batch.input.input
+    if pixels.shape[-1] == 1:  # gray
+        pixels = np.repeat(pixels, 3, -1)
+    sheet = contact_sheet(pixels, captions, title)
     with name_in_errors(path), replace_atomically(path) as file:
         sheet.save(file, "PNG")
 

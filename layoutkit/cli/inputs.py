@@ -1,7 +1,7 @@
 """Open the sources of `layoutkit convert`: one array file, or image files as one batch.
 
 File formats are read by `layoutkit.data.formats`, images by `layoutkit.images`. An image batch is
-uint8 in layout `bhwc`, with the channels red, green and blue.
+uint8 in layout `bhwc`, by default with the channels red, green and blue.
 """
 
 import os
@@ -29,7 +29,7 @@ from ..data.io.npy import StoredArray
 from ..data.io.zarr import is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
 from ..images import Decoder, Reader
-from ..images.reading import pillow, upright_size
+from ..images.reading import CHANNELS, pillow, upright_size
 from ..images.suffixes import image_suffixes
 from ..layout.pattern import Pattern, parse_pattern
 from ..memory import Array
@@ -55,6 +55,7 @@ class ImageOptions:
     crop, flip : the window of every image, and whether the window is mirrored left to right
     center : how `fit` and a centered crop round half of an odd difference; None: "round"
     background : the color under transparent pixels; None: alpha is dropped
+    mode : "rgb", "rgba" or "gray", as for `layoutkit.images.read`; None: "rgb"
     """
 
     size: tuple[int, int] | None = None
@@ -68,6 +69,7 @@ class ImageOptions:
     flip: bool = False
     center: str | None = None
     background: tuple[int, ...] | None = None
+    mode: str | None = None
 
     @property
     def options(self) -> list[str]:
@@ -82,6 +84,7 @@ class ImageOptions:
             "--max-pixels": self.max_pixels,
             "--center": None if self._has_centered_crop else self.center,
             "--background": self.background,
+            "--mode": self.mode,
         }
         return [name for name, value in values.items() if value is not None]
 
@@ -119,8 +122,14 @@ class ImageOptions:
             short_side=self.short_side,
             resize=resize,
             center=center,
+            mode=self.reader.mode,
             background=self.background,
         )
+
+    @property
+    def reader(self) -> Reader:
+        """The reader of images of any size."""
+        return Reader(mode=self.mode or "rgb", background=self.background)
 
 
 @dataclass(frozen=True)
@@ -130,14 +139,14 @@ class ImageBatch:
     paths: Sequence[Path]
     height: int
     width: int
-    decode_file: Callable[[Path], Array]
+    decode_file: Decoder | Reader
     pool: ThreadPoolExecutor
     crop: Crop | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the batch: (number of images, height, width, 3)."""
-        return len(self.paths), self.height, self.width, 3
+        """The shape of the batch: (number of images, height, width, channels)."""
+        return len(self.paths), self.height, self.width, CHANNELS[self.decode_file.mode]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -243,7 +252,7 @@ def open_images(
                 paths, (height, width) = _check_one_size(paths, image_options.skip_bad)
             else:
                 height, width = decoder.size
-            decode_file = decoder or Reader(background=image_options.background)
+            decode_file = decoder or image_options.reader
             batch = ImageBatch(paths, height, width, decode_file, pool, image_options.crop)
             if not image_options.skip_bad:
                 yield batch

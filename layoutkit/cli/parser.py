@@ -468,6 +468,8 @@ def _add_image_options(
     add("--fill", type=numbers, metavar="N,N,..", help="fill value of --fit pad (default: 0)")
     center_help = "how half of an odd difference of sizes is rounded (default: round, half to even)"
     add("--center", choices=CENTERINGS, help=center_help)
+    mode_help = "channels of the images: rgb (3), rgba (4) or gray (1); default: rgb"
+    add("--mode", choices=("rgb", "rgba", "gray"), help=mode_help)
     background_help = "color under transparent pixels, such as 255,255,255 (default: drop alpha)"
     add("--background", type=color, metavar="R,G,B", help=background_help)
     add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)

@@ -8,9 +8,9 @@ exact and does not depend on the library.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from .reading import (
     ReadOptions,
     UprightJpeg,
     decode_pixels,
+    make_mode_error,
     open_jpeg,
     parse_read_options,
     pillow,
@@ -308,8 +309,19 @@ def _fill_values(fill: Any, pixels: Array) -> Array:
     return cast
 
 
+class _KnownKeywords:
+    """A base class of dataclasses that names the `mode` for keywords of other libraries."""
+
+    def __new__(cls, *args: Any, **keywords: Any) -> Self:
+        known = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # a subclass
+        for name, value in keywords.items():
+            if name not in known:
+                raise make_mode_error(cls.__name__, name, value, known)
+        return super().__new__(cls)
+
+
 @dataclass(frozen=True)
-class Decoder:
+class Decoder(_KnownKeywords):
     """A decoder of encoded images into upright pixels of one size, by default uint8 RGB.
 
     >>> decode = Decoder((224, 224), "pad", fill=114)
@@ -432,7 +444,7 @@ class Decoder:
 
 
 @dataclass(frozen=True)
-class Reader:
+class Reader(_KnownKeywords):
     """A decoder of encoded images into upright pixels of any size, by default uint8 RGB.
 
     >>> from layoutkit.data import sampled_batcher

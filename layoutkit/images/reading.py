@@ -18,12 +18,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Never
 
 import numpy as np
 
 from .. import buffers
 from .._utils.errors import as_data_errors, explain_missing, prefix_errors
+from .._utils.spelling import find_choice, find_similar
 from .._utils.validation import as_int, check_bool, check_choice, show, type_name
 from ..errors import ArgumentError, DataError
 from ..memory import Array
@@ -66,6 +67,12 @@ _GRAY_SCALES = {"2": 85, "4": 17}
 # full decode.
 _OVERSAMPLING = 2
 
+# Keywords of other libraries that say what the pixels of a file become: yes or no, or a number.
+_GRAY_KEYWORDS = ("as_gray", "as_grey", "gray", "grey", "grayscale", "greyscale", "to_gray")
+_COLOR_KEYWORDS = ("as_color", "color", "colored", "is_color", "rgb", "to_rgb")
+_COUNT_KEYWORDS = ("channels", "desired_channels", "n_channels", "num_channels")
+_MODE_KEYWORDS = ("color_mode", "colorspace", "convert", "flags", "image_type", "pilmode")
+
 
 class ReadOptions(NamedTuple):
     """The checked options of `read`: what the pixels of a file become."""
@@ -91,6 +98,32 @@ def parse_read_options(
         )
     color = None if background is None else _parse_background(background, mode)
     return ReadOptions(mode, color, _parse_frames(frames), bool(to_srgb))
+
+
+def find_mode(name: str, value: Any) -> str | None:
+    """Return the `mode` that a keyword of another library asks for; None for other keywords.
+
+    >>> find_mode("as_gray", True), find_mode("channels", 4), find_mode("color_mode", "L")
+    ('gray', 'rgba', 'gray')
+    """
+    if name in _GRAY_KEYWORDS:
+        return "gray" if value else "rgb"
+    if name in _COLOR_KEYWORDS:
+        return "rgb" if value else "gray"
+    if name in _COUNT_KEYWORDS:
+        counts = {count: mode for mode, count in CHANNELS.items()}
+        return counts.get(value) if isinstance(value, int) else None
+    return find_choice(value, MODES) if name in _MODE_KEYWORDS else None
+
+
+def make_mode_error(function: str, name: str, value: Any, known: Sequence[str]) -> ArgumentError:
+    """Return the error for an unknown keyword of `read`, a Reader or a Decoder."""
+    mode = find_mode(name, value)
+    similar = find_similar(name, known)
+    cure = f"there are {', '.join(known)}" if similar is None else f"did you mean {similar}=?"
+    if mode is not None:
+        cure = f'give mode="{mode}"'
+    return ArgumentError(f"{function} has no {name}=; {cure}")
 
 
 def _parse_background(background: Any, mode: str) -> tuple[int, int, int]:
@@ -128,6 +161,7 @@ def read(
     background: Any = None,
     frames: Any = None,
     to_srgb: bool = False,
+    **unknown: Never,
 ) -> Array:
     """Decode an image to upright pixels, by default uint8 RGB (height, width, 3).
 
@@ -180,9 +214,11 @@ def read(
     OSError
         The file does not exist or cannot be read.
     ArgumentError
-        Pillow or, where it is needed, tifffile is not installed, `source` has another type, or
-        another argument is invalid.
+        Pillow or, where it is needed, tifffile is not installed, `source` has another type, another
+        argument is invalid, or a keyword does not exist (the message names the `mode`).
     """
+    for name, value in unknown.items():
+        raise make_mode_error("read", name, value, ("mode", "background", "frames", "to_srgb"))
     pixels = decode_pixels(source, parse_read_options(mode, background, frames, to_srgb)).array
     return pixels if pixels.flags.writeable else pixels.copy()
 

@@ -16,7 +16,7 @@ from layoutkit.cli import (
     main,
 )
 from layoutkit.cli.parser import FIT_CHOICES
-from layoutkit.images import fit, read
+from layoutkit.images import Decoder, fit, read
 from layoutkit.images.fitting import FIT_MODES
 from tests.helpers.command_batches import run_batches
 from tests.helpers.photographs import encoded, noise, save
@@ -333,3 +333,25 @@ def test_batches_over_a_background(folder, capsys):
     assert main(["batches", str(folder), *words]) == 0
     colors = np.asarray(Image.open("sheet.png").convert("RGB")).reshape(-1, 3)
     assert (colors == (10, 20, 30)).all(axis=1).sum() >= 3 * 20 * 30 // 4
+
+
+# ---- a mode ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["gray", "rgba"])
+@pytest.mark.parametrize("words", [(), ("--skip-bad",)])
+def test_images_in_a_mode_have_its_channels(folder, mode, words):
+    paths = sorted(folder.iterdir())
+    decode = Decoder((8, 9), "stretch", mode=mode)
+    resized = _convert(folder, "--resize", "8x9", "--mode", mode, *words)
+    np.testing.assert_array_equal(resized, np.stack([decode(path) for path in paths]))
+    cropped = _convert(folder, "--crop", "5x5+3+4", "--mode", mode, *words)
+    pixels = [read(path, mode)[3:8, 4:9] for path in paths]
+    np.testing.assert_array_equal(cropped, np.stack(pixels))
+
+
+def test_batches_of_gray_images_can_be_previewed(folder, capsys):
+    words = "--size", "20x30", "--mode", "gray", "--preview", "sheet.png"
+    assert main(["batches", str(folder), *words]) == 0
+    assert "20, 30, 1" in capsys.readouterr().out
+    assert Image.open("sheet.png").size[0] > 30

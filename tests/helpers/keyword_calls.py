@@ -890,6 +890,7 @@ table(
     convert=case(Converter("bf->fb")),
     collate=case(Collator("hwc->bchw", h=4, w=5), sources=PIXELS),
     framework=case("numpy"),
+    pin_memory=case(True, refused=True),  # batches are Views
     on_error=case("raise", refused=True, processor=_fails),
     refill=case(True, processor=_pairs),
     timeout=case(0.02, num_workers=1, processor=_slow, refused=True),

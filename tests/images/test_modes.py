@@ -10,8 +10,17 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from layoutkit import ArgumentError, Collator, DataError, DtypeError, ShapeError, images
+from layoutkit import (
+    ArgumentError,
+    Collator,
+    Converter,
+    DataError,
+    DtypeError,
+    ShapeError,
+    images,
+)
 from layoutkit.data import sampled_batcher
+from layoutkit.images.reading import find_mode
 from tests.helpers.image_files import png_file
 from tests.helpers.photographs import encoded, noise, save
 
@@ -325,3 +334,60 @@ def test_batches_over_a_color(tmp_path):
         with sampled_batcher(str(tmp_path), batch_size=1, **options) as batches:
             x = next(iter(batches)).input.forward_get("bhwc")
         np.testing.assert_array_equal(x[0], expected)
+
+
+# ---- keywords of other libraries -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "mode"),
+    [
+        ("gray", True, "gray"), ("grayscale", False, "rgb"), ("as_gray", True, "gray"),
+        ("channels", 1, "gray"), ("num_channels", 4, "rgba"), ("color", False, "gray"),
+        ("color_mode", "grayscale", "gray"), ("pilmode", "RGB", "rgb"),
+    ],
+)  # fmt: skip
+def test_keywords_of_other_libraries_name_the_mode(tmp_path, keyword, value, mode):
+    Image.fromarray(noise(2, 9, 8, 3)).save(tmp_path / "0.png")
+    words = {keyword: value}
+    for make in (
+        lambda **k: images.read(tmp_path / "0.png", **k),
+        images.Reader,
+        lambda **k: images.Decoder((4, 5), **k),
+    ):
+        with pytest.raises(ArgumentError, match=f'has no {keyword}=; give mode="{mode}"$'):
+            make(**words)
+        make(mode=mode)  # the cure
+    for size in ({}, {"size": (4, 5)}):
+        with pytest.raises(DataError, match=f"has no {keyword}=; give processor=images") as error:
+            sampled_batcher(str(tmp_path), batch_size=1, **size, **words)
+        code = str(error.value).partition("processor=")[2].removesuffix(" in place of size=")
+        step = eval(code, {"images": images})
+        assert step.mode == mode
+        if size:
+            with sampled_batcher(str(tmp_path), batch_size=1, processor=step) as batches:
+                assert next(iter(batches)).input.shape == (1, *step.input_dims)
+
+
+def test_unknown_keywords_of_images_name_the_known_ones():
+    with pytest.raises(ArgumentError, match="did you mean background="):
+        images.read(b"", backgrund=0)
+    with pytest.raises(ArgumentError, match="Reader has no size=; there are min_size, mode,"):
+        images.Reader(size=(4, 5))
+    assert find_mode("channels", 2) is None
+    assert find_mode("mode", "gray") is None
+
+
+def test_rows_of_a_decoder_need_no_further_description(tmp_path):
+    save(tmp_path / "0.png", classes(9))
+    for mode, resize, layout in (("index", "nearest", "bhw"), ("rgba", "area", "bhwc")):
+        decoder = images.Decoder((4, 5), mode=mode, resize=resize)
+        with sampled_batcher(str(tmp_path), batch_size=1, processor=decoder) as batches:
+            x = next(iter(batches)).input
+        assert x.layout == layout
+        np.testing.assert_array_equal(x.input[0], decoder(tmp_path / "0.png"))
+    to_planes = Converter("byxc->bcyx")  # has names of its own for the axes
+    with sampled_batcher(
+        str(tmp_path), batch_size=1, processor=decoder, convert=to_planes
+    ) as batches:
+        assert next(iter(batches)).input.shape == (1, 4, 4, 5)

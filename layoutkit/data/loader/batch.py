@@ -330,20 +330,34 @@ class ArrayFactory:
     library: Library
     layout: str | None = None  # of arrays before the conversion
     convert: Converter | None = None
+    is_pinned: bool = False  # True: tensors of torch are in page-locked memory
 
     def __call__(self, array: Any) -> Any:
         """Return the arrays of a batch in the library, without copying them, or converted.
 
         Raises ShapeError if an array does not have the rank of the layout.
         """
-        if self.layout is not None and isinstance(array, np.ndarray):
+        if self.layout is not None and hasattr(array, "ndim"):
             check_rank(parse_layout(self.layout), array.shape)
         return map_arrays(self._make_array, array)
 
     def _make_array(self, array: Any) -> Any:
-        if isinstance(array, np.ndarray):  # a Collator of the framework has made its own
+        if isinstance(array, np.ndarray):  # others are of the framework already
             array = self.library.from_numpy(array)
-        return array if self.convert is None else self.convert(array)
+        array = array if self.convert is None else self.convert(array)
+        return pin_array(self.library, array) if self.is_pinned else array
+
+
+def pin_array(library: Library, array: Any) -> Any:
+    """Return an array as a tensor of torch in page-locked memory; other objects as they are.
+
+    torch reuses this memory after the copies to a GPU that have begun are complete. A tensor that
+    is there already is returned unchanged.
+    """
+    if isinstance(array, np.ndarray):
+        array = library.from_numpy(array)
+    is_on_cpu = getattr(getattr(array, "device", None), "type", None) == "cpu"
+    return array.pin_memory() if is_on_cpu else array
 
 
 def default_layout(ndim: int, arg_name: str) -> str:

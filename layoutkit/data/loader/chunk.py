@@ -196,6 +196,7 @@ class RecordPipeline:
     writes_out       the processor writes all of `out`, or raises
     owns_results     the processor does not use the memory of its results again
     row_decoder      replaces the processor, if it decodes images that are cropped
+    pin              returns an array of a batch in page-locked memory; None: memory of the pool
     """
 
     sources: tuple[RecordSource, ...]
@@ -207,6 +208,7 @@ class RecordPipeline:
     writes_out: bool = False
     owns_results: bool = False
     row_decoder: RowDecoder | None = None
+    pin: Callable[[Any], Any] | None = None
 
     def make_reader(self) -> Callable[[Any], Any] | None:
         """Return the function that reads one input; None if the input is already the data."""

@@ -277,6 +277,7 @@ def make_pipeline(
         step,
         owns_results=owns_results,
         row_decoder=_make_row_decoder(processor, step, timeout),
+        pin=processing.pin,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Never
 import numpy as np
 
 from ..._utils.spelling import find_similar
-from ..._utils.validation import check_bool, check_choice, check_int
+from ..._utils.validation import check_bool, check_choice, check_int, show
 from ...collator import Collator
 from ...converter import Converter
 from ...layout.parsing import parse_layout
@@ -66,6 +66,7 @@ def sampled_batcher(
     convert: Converter | None = None,
     collate: Collator | Sequence[Collator] | Mapping[str, Collator | str] | str | None = None,
     framework: str | None = None,
+    pin_memory: bool = False,
     on_error: str = "drop",
     refill: bool = False,
     timeout: float | None = None,
@@ -167,6 +168,10 @@ def sampled_batcher(
         batch; classes are int64. JAX has 32 bits without x64, and copies to its default
         device if that is no CPU. By default "torch" if a Collator is a `layoutkit.torch.Collator`.
         States of another framework can be loaded.
+    pin_memory : bool
+        With tensors of torch: the threads that make batches copy input and target to page-locked
+        memory, so that ``batch.to("cuda", non_blocking=True)`` does not wait for its copies. It
+        has no effect without CUDA, which a warning says.
     on_error : "drop" or "raise"
         Drop and report a record that fails, or end the loop with a DataError. If no record can be
         used, the loop ends with a DataError in any case.
@@ -216,7 +221,7 @@ def sampled_batcher(
     processing = parse_processing(
         processor, size=size, fit=fit, input_dims=input_dims, dtype=dtype, layout=layout,
         convert=convert, collate=collate,
-    ).with_framework(framework)  # fmt: skip
+    ).with_framework(framework).with_pinned_memory(pin_memory)  # fmt: skip
     batch_size = check_int("batch_size", batch_size, 1)
     names = find_field_names(sources, processing.fields)
     indexes = open_fields(sources, missing) if names else open_indexes(sources, missing)
@@ -301,7 +306,6 @@ _ARGUMENT_HINTS = {
     "num_threads": "num_workers=, the number of threads",
     "pad_to": 'collate=Collator("hwc->bchw", h=640, w=640, fill=0)',
     "persistent_workers": "omit it: threads live until close(), over all epochs",
-    "pin_memory": 'layoutkit.torch.feed(batches, pattern, device="cuda"), which pins memory',
     "prefetch_buffer_size": "prefetch=, in batches",
     "prefetch_batches": "prefetch=, in batches",
     "prefetch_size": "prefetch=, in batches",
@@ -350,6 +354,8 @@ def _unknown_keyword(
         function = getattr(value, "__name__", "")
         shown = function if function.isidentifier() else "..."  # not the name of a lambda
         cure = f"give input_dims={shown}, which is called with the number of a batch"
+    elif (mode := _find_mode(name, value)) is not None:
+        cure = "give " + _reader_text(mode, call["size"])
     elif name in _ARGUMENT_HINTS:
         cure = _format_hint(_ARGUMENT_HINTS[name])
     elif close is not None:
@@ -362,6 +368,22 @@ def _unknown_keyword(
             return no_such_argument("sampled_batcher", name, known)
         cure = f"give collate=Collator(...), in whose words {text}"
     return NoSuchArgument(f"sampled_batcher has no {name}=; {cure}")
+
+
+def _find_mode(name: str, value: Any) -> str | None:
+    from ...images.reading import MODES, find_mode  # lazy: only errors need it
+
+    if name == "mode":
+        return value if isinstance(value, str) and value in MODES else None
+    return find_mode(name, value)
+
+
+def _reader_text(mode: str, size: Any) -> str:
+    """Return the argument that decodes images in a mode."""
+    if size is None or mode == "unchanged":
+        return f'processor=images.Reader(mode="{mode}")'
+    resize = ', resize="nearest"' if mode == "index" else ""
+    return f'processor=images.Decoder({show(size)}, mode="{mode}"{resize}) in place of size='
 
 
 def _format_hint(hint: str) -> str:

@@ -20,6 +20,7 @@ from ...buffers import empty
 from ...errors import DataError
 from ...memory import Array
 from ..records import Record
+from .batch import map_arrays
 from .chunk import Numbers, RecordChunk, RecordPipeline
 from .collate import BatchStep
 from .dropped import Dropped, describe_error, describe_record
@@ -272,6 +273,8 @@ class PendingBatch(Pending):
             self._collate(self.pipeline.collate_step)
         elif self._signature.shape is not None:
             self.input = self._concatenate_chunks(count)
+        if self.pipeline.pin is not None and not callable(self.input):
+            self.input = map_arrays(self.pipeline.pin, self.input)
         target = self._signature.target
         if target:
             self.target = empty((count, *(target.sizes or ())), target.dtype)  # type: ignore[arg-type]

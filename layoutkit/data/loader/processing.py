@@ -17,7 +17,8 @@ import numpy as np
 
 from ..._utils.errors import prefix_errors
 from ..._utils.random import make_key
-from ..._utils.validation import check_choice, show
+from ..._utils.validation import check_bool, check_choice, show
+from ..._utils.warnings import warn
 from ...backends.registry import FRAMEWORKS, import_framework
 from ...backends.symbolic import NUMPY, Library
 from ...collator import Collator
@@ -33,7 +34,7 @@ from ...spec import CPU, DType, as_result_dtype
 from ...threads.limits import get_num_threads
 from ..formats import is_image_name
 from ..sources import Index
-from .batch import ArrayFactory, ViewFactory, check_convert, default_layout
+from .batch import ArrayFactory, ViewFactory, check_convert, default_layout, pin_array
 from .collate import RAGGED, BatchStep, CollateStep, FieldsStep, MultiCollateStep, RaggedStep
 from .pixel_options import PixelOptions
 
@@ -63,6 +64,7 @@ class Processing:
     # results are rows.
     collate: Any
     library: Library | None = None  # of the arrays of batches; None: batches are Views
+    is_pinned: bool = False  # True: tensors of torch are in page-locked memory
 
     def dims(self, batch: int) -> Shape | None:
         """Return the shape of a row of batch number `batch`; None: the shape of results."""
@@ -206,6 +208,31 @@ class Processing:
             _check_step(name, self.convert, self.convert.options, own_framework)
         return replace(self, library=NUMPY if name == "numpy" else import_framework(name))
 
+    def with_pinned_memory(self, pin_memory: Any) -> Processing:
+        """Return the steps whose tensors are in page-locked memory, if `pin_memory` is True.
+
+        Warns that it has no effect without CUDA. Raises DataError if batches are not tensors.
+        """
+        if not check_bool("pin_memory", pin_memory):
+            return self
+        torch = getattr(self.library, "xp", None)
+        if getattr(torch, "__name__", "") != "torch":
+            raise DataError(
+                "pin_memory=True is for tensors, but batches have Views or arrays of another "
+                'library; give framework="torch", or omit it'
+            )
+        if not torch.cuda.is_available():
+            warn("pin_memory=True has no effect, because torch finds no CUDA")
+            return self
+        return replace(self, is_pinned=True)
+
+    @property
+    def pin(self) -> Callable[[Any], Any] | None:
+        """The function of worker threads that pins arrays which no Converter converts after it."""
+        if not self.is_pinned or self.convert is not None:
+            return None
+        return partial(pin_array, self.library)
+
     def make_batch_step(self, workers: int) -> BatchStep | None:
         """Return the step that makes batches of results of any size; None if results are rows.
 
@@ -252,7 +279,7 @@ class Processing:
         convert: Converter | None = None,
     ) -> ViewFactory | ArrayFactory:
         if self.library is not None:
-            return ArrayFactory(self.library, layout, convert)
+            return ArrayFactory(self.library, layout, convert, self.is_pinned)
         return ViewFactory(layout, arg_name, classes, convert=convert)
 
 
@@ -303,6 +330,8 @@ def parse_processing(
     if size is None:
         if fit is not None:
             raise DataError(f"fit={show(fit)} has no effect without size; give size as well")
+        if processor is not None and collate is None:
+            processing = _fill_decoded_rows(processing)
     else:
         processing = _with_decoder(processing, size, fit)
     return processing if collate is not None else _parse_rows(processing)
@@ -498,7 +527,7 @@ def _find_row_layout(convert: Converter, layout: str | None) -> str:
 
 def _with_decoder(processing: Processing, size: Any, fit: Any) -> Processing:
     """Return the steps with a Decoder; raise DataError if another argument contradicts it."""
-    decoder_fix = "An images.Decoder can be passed as processor="
+    decoder_fix = f'For another mode, give processor=images.Decoder({show(size)}, mode="gray")'
     fixes = {
         "processor": decoder_fix,
         "input_dims": decoder_fix,
@@ -522,10 +551,24 @@ def _with_decoder(processing: Processing, size: Any, fit: Any) -> Processing:
             f"layout={show(layout)}, but decoded images are {_IMAGE_LAYOUT}; a batch converts "
             f"them to any other: batch.input.forward_get({show(layout)})"
         )
-    dtype = np.dtype(np.uint8)
-    dims = decoder.input_dims
+    return _fill_decoded_rows(replace(processing, processor=decoder))
+
+
+def _fill_decoded_rows(processing: Processing) -> Processing:
+    """Return the steps with the rows of a Decoder, where the caller has not described them."""
+    from ...images import Decoder  # lazy: few Batchers decode images
+
+    decoder = processing.processor
+    if type(decoder) is not Decoder:
+        return processing
+    layout = processing.layouts[0]
+    if layout is None and processing.convert is None:
+        layout = _IMAGE_LAYOUT[: 1 + len(decoder.input_dims)]  # class numbers have no channels
     return replace(
-        processing, processor=decoder, input_dims=dims, dtype=dtype, layouts=(_IMAGE_LAYOUT,)
+        processing,
+        input_dims=processing.input_dims or decoder.input_dims,
+        dtype=processing.dtype or np.dtype(np.uint8),
+        layouts=(layout,),
     )
 
 

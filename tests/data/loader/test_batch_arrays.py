@@ -6,7 +6,16 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from layoutkit import ArgumentError, Collator, Converter, DataError, DtypeError, Packed, ShapeError
+from layoutkit import (
+    ArgumentError,
+    Collator,
+    Converter,
+    DataError,
+    DtypeError,
+    LayoutkitWarning,
+    Packed,
+    ShapeError,
+)
 from layoutkit.data import Ragged, sampled_batcher
 
 RNG = np.random.default_rng(0)
@@ -372,3 +381,54 @@ def test_feed_passes_batches_without_records_on():
     with _open("crops", **options) as batches:
         found = list(feed(batches, "bchw->bhwc"))
     assert [batch.count for batch in found] == [0, 2, 2, 1]
+
+
+# ---- page-locked memory ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def pinned_class(monkeypatch):
+    """Stand for a torch with CUDA: tensors in page-locked memory are of a subclass, the result."""
+    torch = pytest.importorskip("torch")
+
+    class Pinned(torch.Tensor):
+        def pin_memory(self):
+            return self
+
+    def pin(tensor):
+        return tensor.clone().as_subclass(Pinned)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    return Pinned
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pinned_batches_are_equal_and_are_copied_by_the_threads(pinned_class, kind):
+    options = {"framework": "torch", "num_workers": 2, "seed": 1}
+    with _open(kind, **options) as batches:
+        expected = list(batches)
+    with _open(kind, pin_memory=True, **options) as batches:
+        # Converted in the thread of the loop, and pinned after that.
+        assert (batches._config.pipeline.pin is None) == (kind == "converted")
+        for pinned, batch in zip(batches, expected, strict=True):
+            found = [*_leaves(pinned.input), *_leaves(pinned.target)]
+            plain = [*_leaves(batch.input), *_leaves(batch.target)]
+            assert [type(x) for x in found] == [pinned_class] * len(plain)
+            for x, y in zip(found, plain, strict=True):
+                assert x.dtype == y.dtype
+                assert (x == y).all()
+
+
+def test_pinned_memory_needs_tensors_and_cuda(monkeypatch):
+    torch = pytest.importorskip("torch")
+    for framework in (None, "numpy"):
+        with pytest.raises(DataError, match=r'pin_memory=True .* give framework="torch"'):
+            sampled_batcher(ROWS, batch_size=4, framework=framework, pin_memory=True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    options = {"batch_size": 7, "layout": "bhwc", "framework": "torch", "pin_memory": True}
+    with (
+        pytest.warns(LayoutkitWarning, match="no effect, because torch finds no CUDA"),
+        sampled_batcher(ROWS, **options) as batches,
+    ):
+        assert (next(iter(batches)).input.numpy() == ROWS).all()
