@@ -379,8 +379,8 @@ class Collator:
             return self._collate_in_memory_order(arrays, indices, crops, None)
         first, all_shapes, _ = self._find_shapes(self._with_shapes(arrays), indices)
         shapes = stack_shapes(all_shapes, len(first))
-        may_be_larger = bool(self._options.longest) and len(shapes) > 0
-        if may_be_larger and getattr(out, "ndim", 0):  # along its first axis
+        if self._options.longest and len(shapes) and hasattr(out, "ndim") and out.ndim:
+            # It may be larger along its first axis.
             out = out[: self._options.find_batch_shape(shapes)[0]]
         if not self._options.lengths:
             return self._collate_in_memory_order(arrays, indices, crops, out)

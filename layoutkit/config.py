@@ -20,6 +20,7 @@ import numpy as np
 from . import buffers
 from ._utils import fork
 from .accumulation import Accumulator
+from .collator import Collator
 from .converter import plan
 from .cpu.program import supports_float16
 from .cuda.runtime import check_device, runtime
@@ -149,7 +150,9 @@ def warmup(
     pattern, shape, from_dtype, device, **keywords
         As for `plan`; with `device="cuda"` for arrays that go to a GPU or are on it. Without a
         pattern: conversions between the image layouts `bhwc`, `bchw` and `chwb`, with 3 and with
-        many channels, of uint8 and float32, and of uint8 images to normalized float32.
+        many channels, of uint8 and float32, and of uint8 images to normalized float32; on the CPU
+        also batches of uint8 images (`hwc->bchw`, normalized float32): resized, randomly cropped
+        and flipped, and patches of 16 x 16 pixels. For other batches, call `Collator.warmup`.
 
     Returns
     -------
@@ -170,7 +173,16 @@ def warmup(
     if pattern is not None or shape is not None or keywords:
         raise ArgumentError("warmup needs a pattern and a shape, or nothing; give both")
 
-    return _load(image_plans(device))
+    batches = _warm_batches() if device == CPU else []
+    return sorted({*_load(image_plans(device)), *batches})
+
+
+def _warm_batches() -> list[str]:
+    """Load the kernels of BATCHES; return the names of the ones that were not loaded before."""
+    names = []
+    for (pattern, options), count in product(BATCHES, BATCH_SIZES):
+        names += Collator(pattern, **options).warmup([PHOTO_SHAPE] * count)
+    return names
 
 
 def _warm_padding(conversion: Plan, pattern: str, **keywords: Any) -> str:
@@ -201,6 +213,17 @@ def _load(plans: Iterable[Plan]) -> list[str]:
 
 
 NORMALIZED: dict[str, Any] = {"scale": 1 / 255, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+PHOTO_SHAPE = (336, 448, 3)  # of a sample, in whole patches
+WINDOW = {"h": 224, "w": 224}
+BATCH_SIZES = (8, 64)  # small and large batches have different kernels
+BATCHES: tuple[tuple[str, dict[str, Any]], ...] = tuple(
+    (pattern, {**options, **NORMALIZED, "dtype": "float32"})
+    for pattern, options in (
+        ("hwc->bchw", {**WINDOW, "resize": "bilinear", "crop": "random", "flip": "random"}),
+        ("hwc->bchw", {**WINDOW, "offset": "random", "flip": "random"}),
+        ("(hp)(wq)c->b(hw)(pqc)", {"p": 16, "q": 16}),
+    )
+)
 PHOTOS = ((8, 32, 32, 3), (64, 224, 224, 3))  # bhwc
 WITH_ALPHA = ((8, 32, 32, 4), (64, 224, 224, 4))
 FEATURES = ((8, 16, 16, 64), (64, 56, 56, 64))

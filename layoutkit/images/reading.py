@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Never
@@ -217,7 +217,8 @@ def read(
         Pillow or, where it is needed, tifffile is not installed, `source` has another type, another
         argument is invalid, or a keyword does not exist (the message names the `mode`).
     """
-    for name, value in unknown.items():
+    others: Mapping[str, Any] = unknown
+    for name, value in others.items():
         raise make_mode_error("read", name, value, ("mode", "background", "frames", "to_srgb"))
     pixels = decode_pixels(source, parse_read_options(mode, background, frames, to_srgb)).array
     return pixels if pixels.flags.writeable else pixels.copy()

@@ -215,7 +215,7 @@ class Processing:
         """
         if not check_bool("pin_memory", pin_memory):
             return self
-        torch = getattr(self.library, "xp", None)
+        torch: Any = getattr(self.library, "xp", None)
         if getattr(torch, "__name__", "") != "torch":
             raise DataError(
                 "pin_memory=True is for tensors, but batches have Views or arrays of another "
@@ -229,9 +229,10 @@ class Processing:
     @property
     def pin(self) -> Callable[[Any], Any] | None:
         """The function of worker threads that pins arrays which no Converter converts after it."""
-        if not self.is_pinned or self.convert is not None:
+        library = self.library
+        if library is None or not self.is_pinned or self.convert is not None:
             return None
-        return partial(pin_array, self.library)
+        return partial(pin_array, library)
 
     def make_batch_step(self, workers: int) -> BatchStep | None:
         """Return the step that makes batches of results of any size; None if results are rows.
