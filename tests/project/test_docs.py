@@ -41,6 +41,20 @@ def test_the_index_for_language_models_is_up_to_date():
     ]()
 
 
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("recipes/detection-segmentation.md", ["segmentation", "bounding box", "keypoint"]),
+        ("recipes/pytorch.md", ["persistent_workers", "mixed precision", "pin_memory"]),
+        ("data.md", ["validation split", "k-fold"]),
+        ("sizes.md", ["pad_sequence"]),
+    ],
+)
+def test_the_search_finds_words_of_other_libraries_on_the_page_that_answers(page, words):
+    text = (DOCS / page).read_text()
+    assert [word for word in words if word not in text] == []
+
+
 def test_the_site_names_the_version():
     assert f"copyright: layoutkit {layoutkit.__version__}," in SITE
 
