@@ -397,9 +397,7 @@ class Collator:
         axes = self._options.find_sample_axes(len(first), first)
         columns, lengths = [*axes.longest_axes], shapes
         if self._options.resize is None and axes.resized and len(shapes):
-            placed = crops.placements
-            if placed is None:
-                placed = place(self._options, axes, axes.window(shapes), shapes, crops)
+            placed = place(self._options, axes, axes.window(shapes), shapes, crops)
             names = self._find_offset_axes(crops)
             sized = [axis for name, axis in axes.resized.items() if name in names]
             columns, lengths = sorted({*columns, *sized}), shapes.copy()

@@ -501,6 +501,11 @@ def parse_collate_options(
     resizing = parse_resize(keywords.get("resize"), **options_of_resize)
     packed = "" if is_one_array else _find_packed(stacked, letter, by_axis)
     size = _parse_packed_size(keywords.get("size"), resizing, packed)
+    if packed and keywords.get("lengths"):
+        raise ArgumentError(
+            f'lengths=True, but "{parsed.text}" packs samples, whose sizes are a part of every '
+            "batch; omit lengths"
+        )
     if packed:
         _check_packed(stacked, packed, convert, resizing, longest)
     if resizing is not None:

@@ -190,6 +190,7 @@ BAD = [
     ("(tk)f->btkf", {"t": "longest", "k": 2}, layoutkit.ArgumentError, "reshape samples"),
     ("tf->btf", {"lengths": True}, layoutkit.ArgumentError, 't="longest", or, without resize='),
     ("tf->btf", {"t": 3, "lengths": True}, layoutkit.ArgumentError, 'offset={"t": 0}'),
+    ("tf->(bt)f", {"f": 2, "lengths": True}, layoutkit.ArgumentError, "packs samples"),
     ("tf->btf", {"t": 3, "lengths": True, "offset": 0}, layoutkit.ArgumentError, "be a dict"),
     ("tf->btf", {**AT_END, "offset": {"t": -1}}, layoutkit.ArgumentError, "negative offset"),
     ("tf->btf", {**AT_END, "flip": {"t": [False, True]}}, layoutkit.ArgumentError, "flip along t"),
