@@ -160,7 +160,6 @@ def test_ragged_results_are_converted_by_the_processor():
         ("collate_fn", "processor="),
         ("workers", "num_workers="),
         ("drop_remainder", "drop_last=True"),
-        ("pin_memory", "device="),
         ("num_shards", "shard=(rank, world)"),
         ("rand_mirror", 'flip="random")'),
         ("input_dim", "did you mean input_dims=?"),
