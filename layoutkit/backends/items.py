@@ -130,7 +130,7 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 
 def items_of(sample: Any) -> dict[Any, Any]:
-    """Return the items of a mapping, tuple or list by key or number."""
+    """Return a mapping, tuple or list as a dict of its items by key or number."""
     return dict(sample) if isinstance(sample, Mapping) else dict(enumerate(sample))
 
 
