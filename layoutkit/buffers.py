@@ -32,12 +32,10 @@ import ctypes
 import itertools
 import math
 import mmap
-import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache, partial
 from pickle import PickleBuffer
 from typing import Any
@@ -45,7 +43,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._utils import fork
+from ._utils import fork, system
 from ._utils.validation import as_int, show
 from .errors import ArgumentError
 from .threads.limits import default_idle_bytes
@@ -59,7 +57,6 @@ _SMALLEST = 256
 # page was returned to the system. And a mapping that starts on a huge page causes fewer page
 # faults: the first touch of 38 MB took 210 instead of 722.
 _HUGE_PAGE = 2 << 20
-_CAN_MAP = hasattr(mmap, "MAP_PRIVATE") and hasattr(mmap, "MAP_ANONYMOUS")
 
 
 def __dir__() -> list[str]:
@@ -99,7 +96,7 @@ class Block:
 
 def _memory(size: int) -> npt.NDArray[np.uint8]:
     """Return `size` fresh bytes that start at a multiple of ALIGNMENT."""
-    if size >= _HUGE_PAGE and _CAN_MAP:
+    if size >= _HUGE_PAGE and system.can_map_privately():
         return _mapped(size)
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -115,10 +112,8 @@ def _mapped(size: int) -> npt.NDArray[np.uint8]:
         raise MemoryError(f"cannot allocate {size} bytes for a result") from error
     memory = np.frombuffer(pages, np.uint8)
     start = -memory.ctypes.data % _HUGE_PAGE
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages: slower, but correct
-            # Only full huge pages: one across the end would occupy memory beyond the block.
-            pages.madvise(mmap.MADV_HUGEPAGE, start, size - size % _HUGE_PAGE)
+    # Only full huge pages: one across the end would occupy memory beyond the block.
+    system.advise_huge_pages(pages, start, size - size % _HUGE_PAGE)
     return memory[start : start + size]
 
 
@@ -358,9 +353,8 @@ pool = Pool()
 # the pool, and so the memory of every array, until the process ends. (So do the fork handlers
 # below, as CPython happens to clear them last, but not every system has them.)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=pool.before_fork,
-        after_in_parent=pool.after_fork_in_parent,
-        after_in_child=pool.after_fork_in_child,
-    )
+system.register_at_fork(
+    before=pool.before_fork,
+    after_in_parent=pool.after_fork_in_parent,
+    after_in_child=pool.after_fork_in_child,
+)

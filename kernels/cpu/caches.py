@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from ..._utils import system
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Bytes of a CPU's share: virtual machines report the L3 cache of the whole socket.
@@ -28,11 +29,8 @@ def result_cache_bytes() -> int:
     long with plain stores as with streaming ones, casts to 6.2 MB 0.6 to 0.8 times (AMD EPYC with
     1 MB of L2 a core and 32 MB of L3, 2026-11-27; docs/experiments.md).
     """
-    cpus = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cpus = len(os.sched_getaffinity(0))
     share = min(MOST_L3, (_cache_bytes(3) or 0) // _cpus_of_l3())
-    return min(cpus, MOST_CPUS) * max(l2_cache_bytes(), share)
+    return min(system.count_cpus(), MOST_CPUS) * max(l2_cache_bytes(), share)
 
 
 def _cache_bytes(level: int) -> int | None:

@@ -39,7 +39,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..._utils import fork
+from ..._utils import fork, system
 from ...planning import centering, epilogue, fitting, yuv
 from . import object_cache
 
@@ -137,17 +137,7 @@ def loaded() -> list[LoadedKernel]:
 def cache_dir() -> Path | None:
     """Return the folder of compiled kernels, or None if the home folder is unknown."""
     chosen = os.environ.get("LAYOUTKIT_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA")
-        return Path(base, "layoutkit", "Cache") if base else None
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"], "layoutkit")
-    try:
-        return Path.home() / ".cache" / "layoutkit"
-    except RuntimeError:  # the user is not in the password database
-        return None
+    return Path(chosen) if chosen else system.cache_folder()
 
 
 def _load(spec: KernelSpec) -> LoadedKernel:
@@ -266,8 +256,11 @@ def _target_machine() -> Any:
     llvm = _llvm()
     name, features = target_cpu()
     target = llvm.Target.from_default_triple()
+    # Large by default, in which each use of a constant takes five instructions on AArch64. The
+    # memory manager that llvmlite uses there allocates code and constants of an object together.
+    model = "small" if re.match("aarch64.*linux", target.triple) else "jitdefault"
     return target.create_target_machine(
-        cpu=name, features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+        cpu=name, features=features, opt=3, reloc="default", codemodel=model, jit=True
     )
 
 

@@ -47,6 +47,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ..._utils import system
+
 MAX_LINKS = 40  # symbolic links that Linux follows
 
 # The NullHandler keeps messages off stderr unless the program configures logging: a folder that
@@ -85,7 +87,8 @@ def warn_once(folder: Path, reason: str) -> None:
 
 def is_own_or_root(status: os.stat_result) -> bool:
     """Return True if this user or root owns a file, folder or link; always True on Windows."""
-    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
+    user = system.user_id()
+    return user is None or status.st_uid in (0, user)
 
 
 def _untrusted_reason(folder: Path) -> str | None:
@@ -96,7 +99,7 @@ def _untrusted_reason(folder: Path) -> str | None:
                 return reason
     except OSError as error:
         return f"{error.filename or folder}: {error.strerror}"
-    if status is None or not hasattr(os, "geteuid"):
+    if status is None or system.user_id() is None:
         return None
     # Other users may not write to the folder itself even if it is sticky: they could add files.
     return _write_access_reason(path, status)
@@ -142,7 +145,7 @@ def _unsafe_reason(path: Path, status: os.stat_result) -> str | None:
         return None
     if not stat.S_ISDIR(status.st_mode):
         return f"{path} is not a folder"
-    if not hasattr(os, "geteuid"):
+    if system.user_id() is None:
         return None
     return None if status.st_mode & stat.S_ISVTX else _write_access_reason(path, status)
 
@@ -155,27 +158,8 @@ def _write_access_reason(path: Path, status: os.stat_result) -> str | None:
 
 
 def _is_private(path: Path, gid: int) -> bool:
-    """Return True if the group of a folder has the name of this user and no other members."""
-    try:
-        import grp
-        import pwd
-
-        user = pwd.getpwuid(os.geteuid())
-        group = grp.getgrgid(gid)
-    except (ImportError, KeyError):  # Windows; ids without a name
-        return False
-    if gid == 0 or (gid, group.gr_name) != (user.pw_gid, user.pw_name):
-        return False
-    members = {*group.gr_mem, *(entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == gid)}
-    return members <= {user.pw_name} and not _has_acl(path)
-
-
-def _has_acl(path: Path) -> bool:
-    """Return True if a folder has a POSIX ACL: the group bits then include the users it names."""
-    try:
-        return "system.posix_acl_access" in os.listxattr(path)
-    except (AttributeError, OSError):  # another system; a file system without ACLs
-        return False
+    """Return True if the group of a folder is this user only."""
+    return system.is_own_group(gid) and not system.has_acl(path)
 
 
 DIGEST = 32  # bytes
@@ -185,9 +169,7 @@ KEEP_SECONDS = 90 * 24 * 3600
 # Other files in a folder that the user chose are not removed.
 CACHE_FILE = re.compile(r"[a-z]+-[0-9a-f]{32}\.o(\.\w+\.tmp|\.lock)?")
 # With these flags, opening a link is an error, and opening a pipe does not wait for a writer.
-OPEN_FLAGS = sum(
-    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
-)
+OPEN_FLAGS = system.open_flags("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 # Compiling a kernel takes 1 to 7 seconds, and more if many processes start at once. A process that
 # holds the lock for longer is stopped, or its machine is down.
 LOCK_TIMEOUT = 30.0
@@ -255,7 +237,7 @@ def _is_ours(status: os.stat_result) -> bool:
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or not is_own_or_root(status):
         return False
     # On Windows the folder is in the user's profile, which other users cannot access.
-    return not hasattr(os, "geteuid") or not status.st_mode & WRITABLE_BY_OTHERS
+    return system.user_id() is None or not status.st_mode & WRITABLE_BY_OTHERS
 
 
 def _prune(folder: Path) -> None:
@@ -299,23 +281,8 @@ def compile_lock(path: Path) -> Iterator[None]:
 def _wait_for_lock(handle: int, path: Path) -> None:
     """Lock a file; return without the lock if `path` appears or LOCK_TIMEOUT expires first."""
     deadline = time.monotonic() + LOCK_TIMEOUT
-    while not _try_lock(handle) and not path.exists() and time.monotonic() < deadline:
+    while not system.try_lock(handle) and not path.exists() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-
-
-def _try_lock(handle: int) -> bool:
-    """Try to lock a file; return False if another process holds the lock, else True."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # such as some network file systems
-        return True
-    return True
 
 
 FOLDER = Path(__file__).with_name("objects")
@@ -386,8 +353,8 @@ def describe_shipped(features: frozenset[str]) -> str:
 
 def object_key(level: Level, spec: str, sources: str) -> str:
     """Return the key of an object: the text of everything that determines its code."""
-    system = f"{sys.platform} {sys.maxsize}"
-    return "\n".join(["shipped", FORMAT, system, sources, level.cpu, level.features, spec])
+    platform = f"{sys.platform} {sys.maxsize}"
+    return "\n".join(["shipped", FORMAT, platform, sources, level.cpu, level.features, spec])
 
 
 def _levels(features: frozenset[str]) -> Iterator[Level]:

@@ -7,7 +7,6 @@ writes. Imports no Numba.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..._utils import system
 from .params import LINE
 
 if TYPE_CHECKING:
@@ -62,11 +62,12 @@ class PoolState:
         self.address: int = self.words.ctypes.data
         self.words[ACQUIRE] = _function_address(ctypes.pythonapi, "PyThread_acquire_lock")
         self.words[RELEASE] = _function_address(ctypes.pythonapi, "PyThread_release_lock")
-        if hasattr(os, "sched_getaffinity"):  # Linux
+        allowed = system.allowed_cpus()
+        if allowed is not None:  # Linux
             for word, name in _SYSTEM.items():
                 self.words[word] = _function_address(ctypes.CDLL(None), name)
             cpus = self.words[CPUS : CPUS + CPU_WORDS].view(np.uint64)
-            for cpu in os.sched_getaffinity(0):
+            for cpu in allowed:
                 if cpu < 64 * CPU_WORDS:
                     cpus[cpu // 64] |= np.uint64(1 << cpu % 64)
         ticks_per_second = self._ticks_per_second(clock)

@@ -10,6 +10,7 @@ pickling      pickles without the values of cached properties
 random        keyed random numbers and permutations, equal on every machine
 registry      tables by name that other packages extend
 spelling      the known name that a misspelled one is meant to be
+system        functions that not all operating systems have, and what replaces them
 tree          operations on nested tuples
 validation    validation of arguments, and type names for error messages
 warnings      warnings that name a line of the caller's program

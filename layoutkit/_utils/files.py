@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from . import system
 from .errors import name_in_errors
 
 _ZEROS = bytes(1 << 20)
@@ -178,9 +179,7 @@ def reserve_space(file: BinaryIO, nbytes: int) -> None:
     reserved space, a full disk is an OSError before any work is done.
     """
     try:
-        os.posix_fallocate(file.fileno(), 0, nbytes)
-    except AttributeError:  # macOS and Windows
-        _write_zeros(file, nbytes)
+        system.allocate(file.fileno(), nbytes)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
@@ -199,7 +198,7 @@ def _write_zeros(file: BinaryIO, nbytes: int) -> None:
 def _create(path: Path) -> tuple[BinaryIO, Path | None]:
     """Open a new file beside `path`, without a name or with a temporary one."""
     # Only a link through /proc can give the unnamed file a name later.
-    if hasattr(os, "O_TMPFILE") and hasattr(os, "link") and Path("/proc/self/fd").is_dir():
+    if system.can_open_unnamed():
         try:
             descriptor = os.open(path.parent, os.O_RDWR | os.O_TMPFILE, 0o666)
             return _buffered(descriptor, path), None
@@ -219,7 +218,7 @@ def _buffered(descriptor: int, path: Path) -> BinaryIO:
 
 def _second_name(path: Path) -> Path | None:
     """Link the file at `path` under a second name; return None if it cannot have one."""
-    if not hasattr(os, "link"):
+    if not system.can_link():
         return None
     for name in _temporary_names(path):
         try:
@@ -257,6 +256,5 @@ def _names_taken(path: Path) -> OSError:
 
 
 def _keep_mode(file: BinaryIO, path: Path) -> None:
-    if hasattr(os, "fchmod"):  # Windows has no file modes
-        with suppress(FileNotFoundError):
-            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+    with suppress(FileNotFoundError):
+        system.set_mode(file.fileno(), stat.S_IMODE(path.stat().st_mode))

@@ -27,12 +27,13 @@ from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401
 import logging  # noqa: F401
-import os
 import threading
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Protocol, TypeVar
 from weakref import WeakSet
+
+from . import system
 
 Result = TypeVar("Result")
 
@@ -77,9 +78,8 @@ def _after_fork() -> None:
         instance.reinit()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=lambda: init_lock.acquire(),
-        after_in_parent=lambda: init_lock.release(),
-        after_in_child=_after_fork,
-    )
+system.register_at_fork(
+    before=lambda: init_lock.acquire(),
+    after_in_parent=lambda: init_lock.release(),
+    after_in_child=_after_fork,
+)

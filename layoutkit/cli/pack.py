@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._utils import system
 from .._utils.files import AtomicFiles, replace_atomically, resolve_links
 from .._utils.validation import escape_controls
 from ..data import open_index, sampler
@@ -269,8 +270,7 @@ def _make_payloads(
     """Yield (index, image, payload) for each readable image, in the order of `images`."""
     from tqdm import tqdm  # a slow import, which invalid arguments do not need
 
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = request.workers or min(_MAX_WORKERS, cpus)
+    workers = request.workers or min(_MAX_WORKERS, system.count_cpus())
     bar = tqdm(total=len(images), unit="image", disable=not sys.stderr.isatty())
     with pixel_limit(request.max_pixels), bar, ThreadPoolExecutor(workers) as pool:
         for first in range(0, len(images), _IMAGES_IN_FLIGHT):

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from .._utils import system
 from ..errors import DeviceError
 
 LEAST_CUPY = (14, 2)  # the first that loads kernels of any name from the disk cache
@@ -150,11 +151,9 @@ def let_interrupts_end_waits() -> None:
 
     NVRTC installs their handlers again, with SA_RESTART: system calls then go on after a signal.
     """
-    if not hasattr(signal, "siginterrupt"):  # Windows
-        return
     for number in (signal.SIGINT, signal.SIGTERM):
         if callable(signal.getsignal(number)):
-            signal.siginterrupt(number, True)
+            system.interrupt_calls(number)
 
 
 def _line(error: Exception) -> str:

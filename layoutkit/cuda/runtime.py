@@ -5,10 +5,9 @@ All GPU operations of layoutkit go through it. `cupy_runtime` is imported only w
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from .._utils import fork
+from .._utils import fork, system
 from .._utils.validation import show
 from ..errors import DeviceError
 from ..spec import CPU, device_ordinal, normalize_device, set_current_device_fn
@@ -72,5 +71,4 @@ def _after_fork() -> None:
         set_current_device_fn(None)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+system.register_at_fork(after_in_child=_after_fork)

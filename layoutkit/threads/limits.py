@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .._utils import system
 from .._utils.validation import check_choice, check_int
 from ..errors import ArgumentError
 from ..options import MAX_THREADS
@@ -105,12 +106,8 @@ def is_worker_process() -> bool:
 
 def _cpus() -> tuple[int, str]:
     """Return the number of CPUs that affinity and the container's quota allow, and the reason."""
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-        reason = "affinity"
-    else:
-        count = os.cpu_count() or 1
-        reason = "all there are"
+    count = system.count_cpus()
+    reason = "all there are" if system.allowed_cpus() is None else "affinity"
     quotas = [quota / period for quota, period in _settings("cpu", "cpu.max")]
     names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     quotas += [quota / period for quota, period in _settings("cpu", *names)]
@@ -122,10 +119,7 @@ def _cpus() -> tuple[int, str]:
 
 def total_memory() -> int:
     """Return the memory in bytes that the machine has and the container allows."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not POSIX, or the value is not available
-        memory = 8 << 30
+    memory = system.machine_memory() or 8 << 30
     names = ("memory.max", "memory.limit_in_bytes")
     return min([memory, *(limit for name in names for (limit,) in _settings("memory", name))])
 
@@ -254,5 +248,4 @@ def _after_fork() -> None:
     cached_default = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+system.register_at_fork(after_in_child=_after_fork)

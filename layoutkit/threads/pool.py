@@ -17,7 +17,6 @@ llvmlite's, which is therefore loaded if there are threads.
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 from functools import cache
@@ -26,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils import fork
+from .._utils import fork, system
 from ..memory import data_pointer
 from ..options import MAX_THREADS
 from . import limits
@@ -223,8 +222,7 @@ def _after_fork() -> None:
     pool = Pool()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+system.register_at_fork(after_in_child=_after_fork)
 
 
 @fork.run_once

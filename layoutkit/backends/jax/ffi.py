@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import mmap
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..._utils import fork
+from ..._utils import fork, system
 from ...converter import Converter, plan_spec
 from ...kernels.cpu import xla_params as words
 from ...kernels.cpu.params import LINE
@@ -70,8 +68,7 @@ def after_fork() -> None:
     board[0] = 0
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=after_fork)
+system.register_at_fork(after_in_child=after_fork)
 
 
 class ForeignFunction(NamedTuple):
@@ -257,9 +254,8 @@ def _make_block(program: Program, jobs: Sequence[Job], threads: int) -> Array:
     block[words.NBYTES] = target.nbytes
     block[[words.SRC_TYPE, words.SRC_COUNT]] = TYPE_NUMBERS[source.dtype.name], source.size
     block[[words.DST_TYPE, words.DST_COUNT]] = TYPE_NUMBERS[target.dtype.name], target.size
-    if target.nbytes >= HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        block[words.MADVISE] = ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value or 0
-        block[words.ADVICE] = mmap.MADV_HUGEPAGE
+    if target.nbytes >= HUGE_BYTES:
+        block[[words.MADVISE, words.ADVICE]] = system.huge_page_advice()
     return block
 
 

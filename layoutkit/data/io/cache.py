@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
-from ..._utils import fork
+from ..._utils import fork, system
 from ..._utils.files import replace_atomically
 from .filesystem import open_regular_file, read_from
 from .responses import Download
@@ -61,7 +61,7 @@ def new_digest() -> Any:
 
 def open_entry(path: str, entry: Entry) -> int:
     """Return a descriptor; OSError unless it is our regular file of the entry's length."""
-    file, size = open_regular_file(path, getattr(os, "O_NOFOLLOW", 0))
+    file, size = open_regular_file(path, system.open_flags("O_NOFOLLOW"))
     if size == entry.size and is_own_file(os.fstat(file)):
         return file
     os.close(file)
@@ -70,7 +70,7 @@ def open_entry(path: str, entry: Entry) -> int:
 
 def is_own_file(state: os.stat_result) -> bool:
     """Return True for a regular file of this user that has no other hard link."""
-    own = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
+    own = system.user_id() in (None, state.st_uid)
     return own and stat.S_ISREG(state.st_mode) and state.st_nlink <= 1
 
 

@@ -17,7 +17,6 @@ import glob
 import io
 import os
 import stat
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ from time import monotonic
 from types import ModuleType
 from typing import Any, BinaryIO, TypeVar
 
-from ..._utils import fork
+from ..._utils import fork, system
 from ..._utils.errors import as_data_errors
 from ...errors import DataError
 from ...threads.limits import URL_BYTES, max_url_bytes
@@ -434,9 +433,8 @@ def _too_large(url: str, max_bytes: int, nbytes: int | None) -> DataError:
 
 MAX_READ = 1 << 30  # bytes of one call, as macOS refuses 2 GiB
 _UNKNOWN_SIZE = 1 << 20  # bytes to read of a file without a size, as in /proc
-_seeking = threading.Lock()
-# Without O_BINARY Windows would change line ends; flags that a system lacks are 0.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+# Without O_BINARY Windows would change line ends.
+_FLAGS = os.O_RDONLY | system.open_flags("O_NONBLOCK", "O_BINARY")
 
 
 def read_part(path: str, start: int, length: int | None, max_bytes: int) -> bytes:
@@ -506,8 +504,4 @@ def read_at(file: int, size: int, start: int) -> bytes:
 
 def _read_once(file: int, size: int, start: int) -> bytes:
     size = min(size, MAX_READ)
-    if hasattr(os, "pread"):
-        return os.pread(file, size, start)
-    with _seeking:  # Windows, where no process is forked with the file
-        os.lseek(file, start, os.SEEK_SET)
-        return os.read(file, size)
+    return system.read_at(file, size, start)

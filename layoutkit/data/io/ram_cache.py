@@ -22,18 +22,15 @@ import struct
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, Self
 
-from ..._utils import fork
+from ..._utils import fork, system
 from ..._utils.errors import reason
 from ..._utils.random import make_key
 from ..._utils.validation import check_int, type_name, with_article
 from ...errors import DataError
 from ...threads.limits import available_memory, parse_bytes
-
-with suppress(ImportError):  # Windows, where no other process shares a cache
-    import fcntl
 
 HEADER_BYTES = 4096
 ALIGNMENT = 64  # of values and their arrays, in bytes
@@ -253,13 +250,8 @@ class RamCache:
         """Exclude other threads and processes; the kernel unlocks for a process that is killed."""
         with self._lock:
             file = self._file if self._is_open else None
-            if file is not None:
-                fcntl.lockf(file, fcntl.LOCK_EX)
-            try:
+            with nullcontext() if file is None else system.process_lock(file):
                 yield
-            finally:
-                if file is not None:
-                    fcntl.lockf(file, fcntl.LOCK_UN)
 
 
 class EncodedValue(NamedTuple):
@@ -326,17 +318,13 @@ def _open_shared(process: int, file: int, token: int) -> RamCache:
 
 def _create_file(size: int) -> int | None:
     """Return the descriptor of a new file in memory, without a name; None if there are none."""
-    if not hasattr(os, "memfd_create"):
-        return None
     try:
-        file = os.memfd_create("layoutkit", os.MFD_CLOEXEC)
-        os.ftruncate(file, size)
+        return system.shared_memory_file(size)
     except OSError as error:
         raise DataError(
             f"the system has no shared memory of {size:,} bytes ({reason(error)}); give a smaller "
             "cache_bytes, or omit cache="
         ) from error
-    return file
 
 
 def _check_limit(limit: Any) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, is_dataclass
 from itertools import compress, count
 from typing import Any
 
+from ..._utils import system
 from ..._utils.errors import prefix_errors
 from ..._utils.validation import check_int, show
 from ...errors import DataError
@@ -299,8 +300,7 @@ def _make_row_decoder(
 
 def parse_workers(num_workers: Any, timeout: Any = None) -> tuple[int, float | None]:
     """Return the number of threads, and the timeout of a record in seconds (or None)."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(_MAX_WORKERS, cpus) if num_workers is None else num_workers
+    count = min(_MAX_WORKERS, system.count_cpus()) if num_workers is None else num_workers
     workers = check_int("num_workers", count, maximum=_MOST_WORKERS)
     if timeout is None:
         return workers, None
