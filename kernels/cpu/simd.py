@@ -21,6 +21,8 @@ from numba.extending import intrinsic
 from .params import LANE
 
 I64 = ir.IntType(64)
+# Registers of 16 bytes that a part of a tile is moved in on AArch64, which has 32.
+PART = 16
 
 
 def address(b: Any, base: Any, offset: int, type_: Any) -> Any:
@@ -41,11 +43,18 @@ def nbytes(vector: Any) -> int:
     return int(vector.count * item)
 
 
+def is_for_x86(b: Any) -> bool:
+    return "x86" in b.module.triple
+
+
 def vstore(b: Any, value: Any, base: Any, offset: int = 0, streaming: int = 0) -> None:
-    """Store a vector; `streaming`: past the caches, at an address that must be aligned."""
+    """Store a vector; `streaming`: past the caches, at an address that must be aligned.
+
+    AArch64 streams pairs of registers only, and would divide a single one into halves.
+    """
     store = b.store(value, address(b, base, offset, value.type))
     store.align = nbytes(value.type) if streaming else 1
-    if streaming:
+    if streaming and (is_for_x86(b) or nbytes(value.type) > LANE):
         store.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
 
 
@@ -121,7 +130,7 @@ def fence(typingctx: Any) -> Any:
     """Make earlier streaming stores visible before later stores."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        if "x86" in b.module.triple:
+        if is_for_x86(b):
             name = "llvm.x86.sse.sfence"
             b.call(b.module.declare_intrinsic(name, (), ir.FunctionType(ir.VoidType(), [])), [])
         else:
@@ -238,24 +247,40 @@ def transpose_tile(
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         source, src_table, target, dst_table, skipped = args[:5]
         piece = lane_type(size, 1)
-        parts = [[[[None] * L for _ in range(k)] for _ in range(S)] for _ in range(D)]
-        for d, lane, i in product(range(D), range(L), range(k)):
-            number = (d * L + lane) * k + i
-            near = ir.Constant(I64, number * step)
-            offset = near if step else vload(b, src_table, 8 * number, I64, 8)
-            row = b.add(source, offset)
-            for square in range(S):
-                parts[d][square][i][lane] = vload(b, row, LANE * square, piece)
-        tiles = [[transpose_lanes(b, [concat(b, p) for p in sq]) for sq in deep] for deep in parts]
-        for square, j in product(range(S), range(k)):
-            number = square * k + j
-            with b.if_then(b.icmp_signed("<=", skipped, ir.Constant(I64, number)), likely=True):
-                offset = vload(b, dst_table, 8 * number, I64, 8)
-                for d in range(D):
-                    value, row = tiles[d][square][j], b.add(target, offset)
-                    if float_size:
-                        value = add_floats(b, value, row, LANE * L * d, float_size)
-                    vstore(b, value, row, LANE * L * d, flag)
+        addresses: dict[int, Any] = {}
+
+        def source_row(number: int) -> Any:
+            if number not in addresses:
+                near = ir.Constant(I64, number * step)
+                offset = near if step else vload(b, src_table, 8 * number, I64, 8)
+                addresses[number] = b.add(source, offset)
+            return addresses[number]
+
+        def move_part(depths: range, squares: range) -> None:
+            parts = {(d, s): [[None] * L for _ in range(k)] for d in depths for s in squares}
+            for d, lane, i in product(depths, range(L), range(k)):
+                row = source_row((d * L + lane) * k + i)
+                for s in squares:
+                    parts[d, s][i][lane] = vload(b, row, LANE * s, piece)
+            tiles = {at: transpose_lanes(b, [concat(b, p) for p in parts[at]]) for at in parts}
+            for s, j in product(squares, range(k)):
+                number = s * k + j
+                with b.if_then(b.icmp_signed("<=", skipped, ir.Constant(I64, number)), likely=True):
+                    row = b.add(target, vload(b, dst_table, 8 * number, I64, 8))
+                    values = [tiles[d, s][j] for d in depths]
+                    if not is_for_x86(b):
+                        values = [concat(b, values)]
+                    for d, value in zip(depths, values):  # noqa: B905
+                        if float_size:
+                            value = add_floats(b, value, row, LANE * L * d, float_size)
+                        vstore(b, value, row, LANE * L * d, flag)
+
+        if is_for_x86(b):  # streamed lines must be stored at once
+            move_part(range(D), range(S))
+        else:  # a whole tile has 64 registers
+            together = min(D, PART // k)
+            for first, s in product(range(0, D, together), range(S)):
+                move_part(range(first, first + together), range(s, s + 1))
         return context.get_dummy_value()
 
     return types.void(*[types.uintp] * 4, types.intp, *literals), codegen
