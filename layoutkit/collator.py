@@ -143,6 +143,7 @@ class Collator:
         ignore: float | None = None,
         fit: str = "stretch",
         short_side: int | None = None,
+        max_side: int | None = None,
         size: Sequence[int] | None = None,
         multiple: int | None = None,
         min_pixels: int | None = None,
@@ -395,12 +396,12 @@ class Collator:
         offset. Raises ArgumentError if there are none, or if the padding is not at the end.
         """
         axes = self._options.find_sample_axes(len(first), first)
-        columns, lengths = [*axes.longest_axes], shapes
+        columns, lengths = [*axes.longest_axes], axes.scale_padded(shapes)
         if self._options.resize is None and axes.resized and len(shapes):
             placed = place(self._options, axes, axes.window(shapes), shapes, crops)
             names = self._find_offset_axes(crops)
             sized = [axis for name, axis in axes.resized.items() if name in names]
-            columns, lengths = sorted({*columns, *sized}), shapes.copy()
+            columns, lengths = sorted({*columns, *sized}), lengths.copy()
             for axis in sized:
                 name = axes.names[axis]
                 column = placed.axes.index(name)
@@ -852,7 +853,7 @@ class Collator:
         self, sources: SampleBatch, key: tuple[Any, ...], out: Array | None
     ) -> BatchProgram:
         axes = self._options.find_sample_axes(len(sources.shape), sources.shape)
-        window = axes.window(np.array(key[:1], np.int64))
+        window = axes.window(np.array(key[:1], np.int64), is_padded=True)
         window_key = (axes.sample.ndim, window, *key[1:])
         program = self._programs.get(window_key)
         if program is None:
@@ -970,6 +971,7 @@ def collate(
     placements: Placements | None = None,
     fit: str = "stretch",
     short_side: int | None = None,
+    max_side: int | None = None,
     size: Any = None,
     multiple: int | None = None,
     min_pixels: int | None = None,
@@ -1036,15 +1038,19 @@ def collate(
         an int, or one per sample. Default: the whole sample.
     placements : Placements, optional
         The windows of another batch, as `Collator.place` returns them, in place of `offset`,
-        `flip`, `crop`, `fit`, `short_side`, and in packed batches `size` and `multiple`. Sizes of
-        windows, and of samples, must be equal along their axes.
+        `flip`, `crop`, `fit`, `short_side`, `max_side`, and in packed batches `size` and
+        `multiple`. Sizes of windows, and of samples, must be equal along their axes.
     fit : "stretch", "cover" or "pad"
         With `resize`: "stretch" ignores the aspect ratio; "cover" resizes the largest central part
         that has the aspect ratio of the result; "pad" scales the sample to fit inside the result,
         centered or after `pad_before`, and fills the rest (0 by default).
     short_side : int, optional
         With `resize`: scale samples so that their shorter side has this size, then crop the
-        central `sizes`.
+        central `sizes`. Axes of size "longest", if no axis has another size, are padded to the
+        largest scaled sample of the batch, and packed samples keep their scaled sizes.
+    max_side : int, optional
+        With `short_side`: scale samples less if their longer side would be larger than this, as
+        the processor of DETR does.
     size : tuple of int, or array (samples, axes), optional
         In packed batches: the size in pixels to which samples are resized, or cropped without
         `resize`, along the axes that differ, in the order of a sample: one for all, or one per
@@ -1103,9 +1109,9 @@ def collate(
     if not COLLATOR_ONLY.isdisjoint(sizes):
         check_sizes("collate", parse_pattern(pattern, sizes), sizes)
     values = (
-        fill, channels, resize, fit, short_side, multiple, min_pixels, max_pixels, pad_before,
-        center, antialias, ignore, lengths, dtype, scale, mean, std, clip, casting, device,
-        memory, threads,
+        fill, channels, resize, fit, short_side, max_side, multiple, min_pixels, max_pixels,
+        pad_before, center, antialias, ignore, lengths, dtype, scale, mean, std, clip, casting,
+        device, memory, threads,
     )  # fmt: skip
     if is_compiling():
         if size is not None:

@@ -421,10 +421,20 @@ class CollateOptions:
                 self.channels,
                 self.longest,
                 self.packed,
+                self._padded_sides,
             )
         except ShapeError as error:
             kind = f"rank {ndim}" if shape is None else f"shape {shape}"
             raise ShapeError(f'"{pattern.text}" on samples of {kind}: {error}') from None
+
+    @property
+    def _padded_sides(self) -> tuple[int, int | None] | None:
+        """The sides to which samples are scaled before they are padded to the longest one."""
+        resize = self.resize
+        if resize is None or resize.short_side is None or not self.longest:
+            return None
+        is_sized = not {*self.convert.sizes}.isdisjoint(_find_single_axes(self.convert.pattern))
+        return None if is_sized else (resize.short_side, resize.max_side)
 
     def find_batch_shape(self, shapes: Array) -> tuple[int, ...]:
         """Return the shape of the batch of samples of `shapes` (samples, axes)."""
@@ -509,7 +519,7 @@ def parse_collate_options(
     if packed:
         _check_packed(stacked, packed, convert, resizing, longest)
     if resizing is not None:
-        _check_resized_axes(convert, resizing, packed)
+        _check_resized_axes(convert, resizing, packed, longest)
     _check_center(center, stacked, convert)
     options = CollateOptions(
         convert=replace(convert, pattern=stacked),
@@ -645,10 +655,10 @@ def _check_packed(
                 f'{name}={str(value)!r}, but "{pattern.text}" packs samples of different sizes, on '
                 f"their own device; omit {name}, and convert the data of the result"
             )
-    if resize is not None and (resize.fit != "stretch" or resize.short_side is not None):
+    if resize is not None and resize.fit != "stretch":
         raise ArgumentError(
-            f"fit= and short_side= scale samples to windows of one size, but "
-            f'"{pattern.text}" packs samples of different sizes; give size= or multiple='
+            f'fit={resize.fit!r} scales samples to windows of one size, but "{pattern.text}" packs '
+            "samples of different sizes; give size=, multiple= or short_side="
         )
 
 
@@ -663,13 +673,13 @@ def _parse_packed_size(
             f"{name}= is for samples of different sizes, which a pattern packs, as in "
             f'"hwc->(bhw)c"; give the size of windows by axis, as in {format_sizes(size)}'
         )
+    side = None if resize is None or not packed else resize.short_side
+    chosen = {"size": size, "multiple": multiple, "short_side": side}
+    given = [f"{name}={show(value)}" for name, value in chosen.items() if value is not None]
+    if len(given) > 1:
+        raise ArgumentError(f"{' and '.join(given)} both choose the sizes of samples; remove one")
     if size is None:
         return None
-    if multiple is not None:
-        raise ArgumentError(
-            f"size={show(size)} and multiple={multiple} both choose the sizes of samples; remove "
-            "one"
-        )
     sides = size if isinstance(size, list | tuple) else [size]
     checked = tuple(as_int(side) or 0 for side in sides)
     if not checked or not all(1 <= side <= MAX_SIDE for side in checked):
@@ -680,7 +690,9 @@ def _parse_packed_size(
     return checked
 
 
-def _check_resized_axes(options: ConvertOptions, resize: ResizeOptions, packed: str) -> None:
+def _check_resized_axes(
+    options: ConvertOptions, resize: ResizeOptions, packed: str, longest: tuple[str, ...]
+) -> None:
     """Raise unless an axis that can be resized has a size, and channels have no size."""
     single = _find_single_axes(options.pattern)
     if CHANNEL in single and CHANNEL in options.sizes:
@@ -688,7 +700,8 @@ def _check_resized_axes(options: ConvertOptions, resize: ResizeOptions, packed: 
             f"c={options.sizes[CHANNEL]} with resize=: channels are not resized; select some by "
             "channels=(0, 1, 2)"
         )
-    if not packed and not any(name in options.sizes for name in single):
+    is_scaled = bool(packed) or (bool(longest) and resize.short_side is not None)
+    if not is_scaled and not any(name in options.sizes for name in single):
         raise ArgumentError(
             f'resize= without a size of the result along an axis of "{options.pattern.left}" '
             'that is not folded; give one, as in Collator("hwc->bchw", h=224, w=224), or fold axes '

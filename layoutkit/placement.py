@@ -48,8 +48,8 @@ def _compute_fields(
     args: WindowArgs,
 ) -> Fields:
     resize = options.resize
-    pads_before = resize is not None and resize.pad_before
-    if not (axes.longest or pads_before):
+    by_numpy = resize is not None and (resize.pad_before or resize.max_side is not None)
+    if not (axes.longest or by_numpy):
         count, ndim = lengths.shape
         fit, may_fill, side = t.CROP, options.fill is not None, 0
         if resize is not None:

@@ -20,6 +20,7 @@ from ._utils.validation import as_int, show, type_name
 from .collator import Collator
 from .errors import ArgumentError, LayoutkitError
 from .normalize import find_normalization
+from .planning.batch.samples import LONGEST
 
 _HALF = [0.5, 0.5, 0.5]
 _IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
@@ -40,7 +41,7 @@ _PROCESSORS: dict[str, dict[str, Any]] = {
     "Bit": _SHORT_SIDE,  # also of DINOv2
     "CLIP": _SHORT_SIDE,
     "DeiT": {"size": 256, "resample": 3, "do_center_crop": True},
-    "Detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, **_IMAGENET},
+    "Detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, "do_pad": True, **_IMAGENET},
     # `size` has areas in pixels, which min_pixels and max_pixels replace.
     "Qwen2VL": {
         "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
@@ -89,6 +90,10 @@ def from_preprocessor_config(config: Mapping[str, Any] | str | os.PathLike[str])
     once, which the processor repeats `temporal_patch_size` times, and `sizes` are the heights and
     widths in blocks of `merge_size` patches.
 
+    The batches of Detr are `Padded` at the bottom and on the right: `lengths` are the heights and
+    widths, from which the processor makes `pixel_mask`. The processor pads with 0 after it
+    normalizes; here the padding is the mean color as bytes, which becomes a value of at most 0.01.
+
     Parameters
     ----------
     config : dict or path
@@ -98,8 +103,7 @@ def from_preprocessor_config(config: Mapping[str, Any] | str | os.PathLike[str])
     Raises
     ------
     ArgumentError
-        A key is unknown, the file is not JSON, or the processor does what a Collator does not, such
-        as choosing the size of a result by the image (Detr, unless `size` has height and width).
+        A key is unknown, the file is not JSON, or the processor does what a Collator does not.
 
     Examples
     --------
@@ -176,7 +180,7 @@ def _make_collator(config: Mapping[str, Any]) -> Collator:
         return _make_patch_collator(values)
     size = _read_size("size", values["size"], name in _SQUARE)
     crop = _read_size("crop_size", values["crop_size"], True) if values["do_center_crop"] else None
-    keywords = _choose_windows(size if values["do_resize"] else None, crop)
+    keywords = _choose_windows(size if values["do_resize"] else None, crop, values)
     if values["do_pad"] and values["pad_size"] is not None:
         raise ArgumentError(
             f"pad_size={values['pad_size']}: a Collator pads before it normalizes; set do_pad to "
@@ -246,11 +250,14 @@ def _read_size(key: str, value: Any, is_square: bool) -> dict[str, int]:
     return {side: int(number) for side, number in value.items()}
 
 
-def _choose_windows(size: dict[str, int] | None, crop: dict[str, int] | None) -> dict[str, Any]:
+def _choose_windows(
+    size: dict[str, int] | None, crop: dict[str, int] | None, values: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the keywords of the sizes and the center of windows.
 
     size    to which images are resized, None if they are not
     crop    of the center that is cropped, None if none is
+    values  all attributes of the processor
     """
     if crop is not None and crop.keys() != {"height", "width"}:
         raise ArgumentError(f"crop_size={crop}; give its height and width")
@@ -260,15 +267,30 @@ def _choose_windows(size: dict[str, int] | None, crop: dict[str, int] | None) ->
         if crop not in (None, size):
             raise _make_second_crop_error(size, crop)
         return _as_window(size)
+    if size.keys() == {"shortest_edge", "longest_edge"} and crop is None and values["do_pad"]:
+        sides = {"short_side": size["shortest_edge"], "max_side": size["longest_edge"]}
+        return {"h": LONGEST, "w": LONGEST, **sides, "lengths": True, "fill": _find_fill(values)}
     if size.keys() != {"shortest_edge"} or crop is None:
         raise ArgumentError(
             f"size={size}{'' if crop else ' without do_center_crop'} keeps the aspect ratio, so "
-            "the size of a result depends on its image, but a Collator has one size; give "
-            '"size" a "height" and a "width", or "shortest_edge" alone with do_center_crop'
+            "the size of a result depends on its image, and images of different sizes are no "
+            'array; give "size" a "height" and a "width", "shortest_edge" alone with '
+            'do_center_crop, or "shortest_edge" and "longest_edge" with do_pad'
         )
     side = size["shortest_edge"]
     padding = {"fill": 0} if side < max(crop.values()) else {}
     return {**_as_window(crop), "short_side": side, "center": "floor", **padding}
+
+
+def _find_fill(values: Mapping[str, Any]) -> Any:
+    """Return the pixel that becomes 0 in a batch, or the nearest whole one if it is rescaled."""
+    if not values["do_normalize"]:
+        return 0
+    mean: Any = find_normalization(mean=values["image_mean"]).mean  # type: ignore[union-attr]
+    pixel = np.ravel(mean)
+    if values["do_rescale"]:
+        pixel = np.rint(pixel / values["rescale_factor"])
+    return pixel.tolist()
 
 
 def _as_window(size: Mapping[str, int]) -> dict[str, int]:

@@ -32,6 +32,27 @@ def scale_with_short_side(extent: Any, shortest: Any, side: Any) -> Any:
     return extent * side // shortest
 
 
+def scale_sides(extents: Any, side: int, most: int | None) -> Any:
+    """Return the sizes to which images are scaled so that their shortest side is `side`.
+
+    If the longest side would be more than `most`, it becomes `most` instead; then the shortest
+    side is rounded to the nearest number, and the others are rounded down, as in transformers'
+    `get_size_with_aspect_ratio` (the sizes of DETR).
+
+    extents    int64 (images, axes)
+    """
+    shortest = extents.min(1, keepdims=True)
+    scaled = scale_with_short_side(extents, shortest, side)
+    if most is None:
+        return scaled
+    longest = extents.max(1, keepdims=True)
+    reduced = most * shortest / longest
+    others = np.trunc(reduced * extents / shortest)
+    limited = np.where(extents == shortest, round_half_even(reduced), others)
+    is_long = longest / shortest * side > most
+    return np.where(is_long, np.maximum(limited, 1), scaled).astype(np.int64)
+
+
 def interpolate(low: Any, high: Any, fraction: Any) -> Any:
     """Return the number between two bounds at a fraction of their distance."""
     return low + (high - low) * fraction

@@ -63,6 +63,7 @@ class CollateKeywords(_SharedKeywords, total=False):
     ignore: Annotated[float | None, int, float, str]
     fit: Annotated[str, str]
     short_side: Annotated[int | None, int]
+    max_side: Annotated[int | None, int]
     size: Annotated[Sequence[int] | None, list]
     multiple: Annotated[int | None, int]
     min_pixels: Annotated[int | None, int]

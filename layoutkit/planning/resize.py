@@ -28,6 +28,7 @@ class ResizeOptions(NamedTuple):
     antialias   whether the filter widens with the scale of a sample that shrinks
     fit         how a sample fills its window, one of FIT_MODES
     short_side  the scaled size of the shorter side, before the central crop, or None
+    max_side    the largest scaled size of the longer side, or None
     pad_before  the positions before the sample by axis, for fit="pad"; other axes: centered
     multiple    chooses the sizes of samples of a packed batch: both sides of an image are multiples
                 of it; or None
@@ -39,6 +40,7 @@ class ResizeOptions(NamedTuple):
     antialias: bool = True
     fit: str = "stretch"
     short_side: int | None = None
+    max_side: int | None = None
     pad_before: tuple[tuple[str, int], ...] = ()
     multiple: int | None = None
     min_pixels: int | None = None
@@ -81,7 +83,7 @@ def parse_resize(resize: Any, **options: Any) -> ResizeOptions | None:
         resize,
         antialias,
         fit,
-        _parse_short_side(options["short_side"], fit),
+        *_parse_sides(options["short_side"], options["max_side"], fit),
         _parse_pad_before(options["pad_before"], fit),
         *_parse_sizing(*map(options.get, ("multiple", "min_pixels", "max_pixels"))),
         _parse_ignore(options["ignore"]),
@@ -99,19 +101,30 @@ def _check_unused(options: dict[str, Any]) -> None:
             )
 
 
-def _parse_short_side(short_side: Any, fit: str) -> int | None:
-    if short_side is None:
-        return None
-    side = as_int(short_side)
-    if side is None or not 1 <= side <= MAX_SIDE:
-        raise ArgumentError(
-            f"short_side={show(short_side)}; it must be a whole number from 1 to {MAX_SIDE}"
-        )
-    if fit != "stretch":
+def _parse_sides(short_side: Any, max_side: Any, fit: str) -> tuple[int | None, int | None]:
+    """Return the checked sizes of the shorter and of the longer side of scaled samples."""
+    side, most = (
+        _parse_number(name, value)
+        for name, value in (("short_side", short_side), ("max_side", max_side))
+    )
+    if side is not None and fit != "stretch":
         raise ArgumentError(
             f"short_side={side} and fit={fit!r} both say how samples are scaled; remove one"
         )
-    return side
+    if most is not None and (side is None or most < side):
+        raise ArgumentError(
+            f"max_side={most} limits the longer side of samples that short_side={side} scales; "
+            "give a short_side that is not larger, as in short_side=800, max_side=1333"
+        )
+    return side, most
+
+
+def _parse_number(name: str, value: Any) -> int | None:
+    """Return a number of positions or pixels as an int, or None; raise ArgumentError for others."""
+    number = None if value is None else as_int(value)
+    if value is not None and (number is None or not 1 <= number <= MAX_SIDE):
+        raise ArgumentError(f"{name}={show(value)}; it must be a whole number from 1 to {MAX_SIDE}")
+    return number
 
 
 def _parse_sizing(
@@ -120,12 +133,7 @@ def _parse_sizing(
     """Return the checked options that choose the sizes of the samples of a packed batch."""
     numbers = {"multiple": multiple, "min_pixels": min_pixels, "max_pixels": max_pixels}
     for name, value in numbers.items():
-        number = None if value is None else as_int(value)
-        if value is not None and (number is None or not 1 <= number <= MAX_SIDE):
-            raise ArgumentError(
-                f"{name}={show(value)}; it must be a whole number from 1 to {MAX_SIDE}"
-            )
-        numbers[name] = number
+        numbers[name] = _parse_number(name, value)
         if value is not None and multiple is None:
             raise ArgumentError(f"{name}={value} bounds the sizes that multiple= chooses; give it")
     multiple, low, high = numbers.values()

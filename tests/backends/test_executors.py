@@ -54,6 +54,20 @@ MODES = {
         CLIPS,
         {"flip": {"t": [True, False]}},
     ),
+    "longest and resized": Mode(
+        Collator(
+            "hwc->bchw",
+            h="longest",
+            w="longest",
+            resize="bilinear",
+            short_side=12,
+            max_side=17,
+            lengths=True,
+            **FORMULA,
+        ),
+        IMAGES,
+        {"flip": {"w": [True, False]}},
+    ),
     "packed": Mode(Collator("tf->(bt)f"), CLIPS, {"flip": "t"}),
     "packed patches": Mode(
         Collator(PATCHES, p=2, q=2, **FORMULA), IMAGES, {"flip": {"w": [True, False]}}

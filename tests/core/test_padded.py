@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 import layoutkit
 from layoutkit import Collator, Padded, collate, convert
+from layoutkit.planning.fitting import scale_sides
 from tests.helpers.arrays_of import assert_same
+from tests.helpers.resizing import detr_size
 
 pytestmark = pytest.mark.budget(4)
 
@@ -294,3 +296,86 @@ def test_arrays_of_jax_also_while_traced():
         assert isinstance(batch.data, jax.Array)
         assert_same(np.asarray(batch.data), expected)
         assert batch.lengths.tolist() == [3, 6]
+
+
+# ---- scaled before they are padded -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((480, 640), (800, 1066)),
+        ((640, 480), (1066, 800)),
+        ((600, 600), (800, 800)),
+        ((400, 1200), (444, 1333)),
+        ((300, 499), (800, 1330)),
+        ((300, 500), (800, 1333)),
+        ((300, 501), (798, 1333)),
+        ((1, 9000), (1, 1333)),
+    ],
+)
+def test_sizes_with_a_limit_of_the_longer_side(size, expected):
+    assert scale_sides(np.array([size]), 800, 1333).tolist() == [[*expected]]
+
+
+@given(st.lists(st.integers(1, 3000), min_size=2, max_size=2), st.integers(1, 900))
+def test_sizes_are_those_of_detr(size, side):
+    most = side + 500
+    assert scale_sides(np.array([size]), side, most).tolist() == [[*detr_size(*size, side, most)]]
+
+
+@pytest.mark.parametrize("flip", [None, "w", {"h": [True, False, True]}])
+@pytest.mark.parametrize("how", [{}, {**FORMULA}, {"memory": "bhwc"}])
+def test_images_are_scaled_to_their_own_sizes_and_padded(flip, how):
+    images = [RNG.integers(0, 256, (h, w, 3), np.uint8) for h, w in [(12, 20), (31, 9), (8, 8)]]
+    sides = {"resize": "bicubic", "short_side": 10, "max_side": 16}
+    longest = {"h": "longest", "w": "longest"}
+    collator = Collator("hwc->bchw", **longest, **sides, lengths=True, **how)
+    for part in (images, images[::-1][:2]):
+        flips = {k: v[: len(part)] for k, v in flip.items()} if isinstance(flip, dict) else flip
+        data, lengths = collator(part, flip=flips)
+        assert lengths.tolist() == [[*detr_size(*x.shape[:2], 10, 16)] for x in part]
+        assert data.shape == (len(part), 3, *lengths.max(0))
+        for number, (image, (h, w)) in enumerate(zip(part, lengths.tolist(), strict=True)):
+            own = (
+                {k: v[number : number + 1] for k, v in flips.items()}
+                if isinstance(flips, dict)
+                else flips
+            )
+            keywords = {**how, "h": h, "w": w, "resize": "bicubic"}
+            (one,) = collate([image], "hwc->bchw", flip=own, **keywords)
+            np.testing.assert_array_equal(data[number, :, :h, :w], one)
+            outside = np.delete(data[number], np.s_[:h], 1), np.delete(data[number], np.s_[:w], 2)
+            padding = -0.5 if "mean" in how else 0
+            assert all((x == np.float32(padding)).all() for x in outside)
+        again = Collator.from_dict(collator.to_dict())
+        assert again == collator
+        assert again.fingerprint == collator.fingerprint
+    boxes = collator.place(images)[1].to_fitted([[0, 0, 9, 31]])
+    np.testing.assert_allclose(boxes, [[0, 0, 5, 16]])
+
+
+def test_packed_images_have_sizes_with_a_limit():
+    images = [RNG.integers(0, 256, (h, w, 3), np.uint8) for h, w in [(12, 20), (31, 9)]]
+    sides = {"resize": "bilinear", "short_side": 10, "max_side": 16}
+    packed = collate(images, "hwc->(bhw)c", **sides)
+    sizes = [detr_size(*x.shape[:2], 10, 16) for x in images]
+    assert packed.sizes.tolist() == [[*size] for size in sizes]
+    given = collate(images, "hwc->(bhw)c", resize="bilinear", size=sizes)
+    np.testing.assert_array_equal(packed.data, given.data)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"max_side": 9}, "resize="),
+        ({"max_side": 9, "resize": "bilinear"}, "short_side=None scales"),
+        ({"max_side": 9, "short_side": 10, "resize": "bilinear"}, "max_side=9 limits"),
+        ({"max_side": "9", "short_side": 8, "resize": "bilinear"}, "max_side='9'; it must be"),
+        ({"resize": "bilinear"}, "resize= without a size"),
+        ({"short_side": 8, "resize": "bilinear", "crop": "random"}, "has sizes along no axis"),
+    ],
+)
+def test_wrong_sides_are_errors(keywords, message):
+    with pytest.raises(layoutkit.ArgumentError, match=message):
+        Collator("hwc->bchw", h="longest", w="longest", **keywords)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutkit import ArgumentError, Collator, from_preprocessor_config
+from layoutkit import ArgumentError, Collator, collate, from_preprocessor_config
+from tests.helpers.resizing import detr_size
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -146,7 +147,10 @@ def test_batches_have_the_layout_of_the_configuration():
         ({"do_pad": True, "pad_size": {"height": 99, "width": 99}}, "set do_pad to false"),
         ({"data_format": "last"}, "data_format='last'; give one of channels_first"),
         ({"data_format": []}, r"data_format=\[\]; give one of channels_first"),
-        ({"image_processor_type": "DetrImageProcessor", "size": None}, "depends on its image"),
+        (
+            {"image_processor_type": "DetrImageProcessor", "size": None, "do_pad": False},
+            "depends on its image",
+        ),
         ({"image_processor_type": "SamImageProcessor"}, "the known processors are Beit, Bit"),
         ({"image_processor_type": "Qwen2VLImageProcessor"}, "give areas in pixels"),
         (
@@ -159,6 +163,20 @@ def test_batches_have_the_layout_of_the_configuration():
 def test_steps_that_a_collator_does_not_do_are_errors(change, message):
     with pytest.raises(ArgumentError, match=message):
         from_preprocessor_config({**VIT, **change})
+
+
+def test_detr_scales_images_and_pads_them_by_the_mean_color():
+    images = make_images()
+    data, lengths = from_preprocessor_config({"image_processor_type": "DetrImageProcessor"})(images)
+    formula = {"dtype": "float32", "scale": 1 / 255, "mean": (0.485, 0.456, 0.406)}
+    formula["std"] = (0.229, 0.224, 0.225)
+    for image, (height, width), batch in zip(images, lengths.tolist(), data, strict=True):
+        assert (height, width) == detr_size(*image.shape[:2], 800, 1333)
+        one = collate([image], "hwc->bchw", h=height, w=width, resize="bilinear", **formula)
+        np.testing.assert_array_equal(batch[:, :height, :width], one[0])
+        assert np.abs(batch[:, height:]).max(initial=0) < 0.01
+        assert np.abs(batch[..., width:]).max(initial=0) < 0.01
+    assert data.shape[2:] == tuple(lengths.max(0))
 
 
 def test_the_advice_for_a_second_crop_works():

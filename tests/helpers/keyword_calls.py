@@ -262,6 +262,7 @@ BATCH = {
     "ignore": case(IGNORED_PIXEL, **RESIZED),
     "fit": case("cover", **RESIZED),
     "short_side": case(7, **RESIZED),
+    "max_side": case(9, short_side=7, **RESIZED),
     "size": case((4, 6), **PACKED),
     "multiple": case(5, **PACKED),
     "min_pixels": case(400, multiple=5, **PACKED),

@@ -377,3 +377,17 @@ class Case:
             digits = 1e-12 if is_double else digits
             error = made.astype(np.complex128) - expected
             assert np.abs(error).max(initial=0) <= digits * largest
+
+
+def detr_size(height, width, side, most):
+    """Return the size to which transformers' DETR processor scales an image.
+
+    Written from the documentation of `get_size_with_aspect_ratio`, in transformers 4.57.
+    """
+    short, long = sorted((height, width))
+    exact = None
+    if long / short * side > most:
+        exact = most * short / long
+        side = max(1, round(exact))
+    other = max(1, int((side if exact is None else exact) * long / short))
+    return (side, side) if short == long else (side, other) if height < width else (other, side)

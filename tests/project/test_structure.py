@@ -191,9 +191,11 @@ DECISIONS = {
         "kernels.cpu.placement",
         "planning.batch.placement",
         "planning.batch.random",
+        "planning.fitting",
     },
     "limit_size": {"kernels.cpu.placement", "planning.batch.placement"},
-    "scale_with_short_side": {"kernels.cpu.placement", "planning.batch.placement"},
+    "scale_with_short_side": {"kernels.cpu.placement", "planning.fitting"},
+    "scale_sides": {"planning.batch.packing", "planning.batch.placement", "planning.batch.samples"},
     "place_samples": {"images.fitting", "planning.batch.placement"},
     "count_taps": {"taps"},
 }

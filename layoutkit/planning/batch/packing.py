@@ -15,7 +15,7 @@ from ..._utils.validation import show
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import MAX_ELEMENTS, Permutation
 from ...memory import Array
-from ..fitting import MAX_SIDE
+from ..fitting import MAX_SIDE, scale_sides
 from ..resize import ResizeOptions
 from .arguments import CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
 from .placement import match_placements
@@ -162,11 +162,13 @@ def _choose_sizes(resize: ResizeOptions, axes: SampleAxes, extents: Array) -> Ar
     Raises ArgumentError or ShapeError if no option chooses them, or if it cannot.
     """
     names = [*axes.resizable]
+    if resize.short_side is not None:
+        return _check_sizes(names, scale_sides(extents, resize.short_side, resize.max_side))
     if resize.multiple is None:
         pair = ", ".join(["224"] * len(names))
         raise ArgumentError(
             f"resize={resize.filter!r} needs the sizes of the resized samples: give "
-            f"size=({pair}), one per sample, or multiple=28 to choose them"
+            f"size=({pair}), one per sample, or multiple=28 or short_side=224 to choose them"
         )
     return _choose_multiples(resize, names, extents)
 
@@ -188,7 +190,11 @@ def parse_size(options: CollateOptions, axes: SampleAxes, count: int, size: Any)
         raise ArgumentError(f"size={show(size)}; it must be {expected}")
     if numbers.ndim > 2 or (numbers.ndim == 2 and len(numbers) != count):
         raise ShapeError(f"size has shape {numbers.shape} for {count} samples; give {expected}")
-    rows = np.broadcast_to(numbers, (count, len(names))).astype(np.int64)
+    return _check_sizes(names, np.broadcast_to(numbers, (count, len(names))).astype(np.int64))
+
+
+def _check_sizes(names: Sequence[str], rows: Array) -> Array:
+    """Return the sizes of windows unchanged; raise ShapeError for one that is not possible."""
     for number, axis in zip(*((rows < 1) | (rows > MAX_SIDE)).nonzero(), strict=True):
         raise ShapeError(
             f"sample {number} has size={rows[number, axis]} along {names[axis]}; give sizes "

@@ -22,7 +22,7 @@ from ..._utils.validation import as_int, check_bool, describe_type, show, type_n
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...memory import Array
 from ..centering import centered_start
-from ..fitting import FAR, MAX_SIDE, limit_size, round_half_even, scale_with_short_side
+from ..fitting import FAR, MAX_SIDE, limit_size, round_half_even, scale_sides
 from ..resize import ResizeOptions
 from .arguments import (
     HEIGHTS,
@@ -561,24 +561,26 @@ def _compute_resized(
 ) -> Fields:
     names, resized = tuple(axes.resized), tuple(axes.resized.values())
     columns = axes.resized_columns
-    placed = place_samples(
-        resize,
-        names,
-        lengths[:, columns],
-        tuple(map(window.__getitem__, resized)),
-        {resized.index(axis): values for axis, values in args.crops.items()},
-        {resized.index(axis): values for axis, values in args.offsets.items()},
-        options.may_fill,
-        options.center,
-    )
     begins = np.zeros(lengths.shape, np.int64)
     sizes = begins + np.array(window, np.int64)
     scaled, firsts = sizes.copy(), begins.copy()
-    begins[:, columns], sizes[:, columns] = placed.begins, placed.sizes
-    scaled[:, columns], firsts[:, columns] = placed.scaled, placed.firsts
+    if resized:
+        placed = place_samples(
+            resize,
+            names,
+            lengths[:, columns],
+            tuple(map(window.__getitem__, resized)),
+            {resized.index(axis): values for axis, values in args.crops.items()},
+            {resized.index(axis): values for axis, values in args.offsets.items()},
+            options.may_fill,
+            options.center,
+        )
+        begins[:, columns], sizes[:, columns] = placed.begins, placed.sizes
+        scaled[:, columns], firsts[:, columns] = placed.scaled, placed.firsts
     if axes.longest:
-        for axis, first in place_padded(axes, window, lengths, args.flips).items():  # scaled by 1
-            sizes[:, axis] = scaled[:, axis] = lengths[:, axis]
+        padded = axes.scale_padded(lengths)
+        for axis, first in place_padded(axes, window, padded, args.flips).items():
+            sizes[:, axis], scaled[:, axis] = lengths[:, axis], padded[:, axis]
             firsts[:, axis] = first
         cropped = axes.scaled_axes
         fields = lengths[:, cropped], begins[:, cropped], sizes[:, cropped]
@@ -663,7 +665,8 @@ def place_samples(
     firsts = np.zeros(lengths.shape, np.int64)
     scaled = firsts + target
     if resize.short_side is not None:
-        scaled = _scale_short_side(resize.short_side, names, extents, target, may_fill)
+        scaled = scale_sides(extents, resize.short_side, resize.max_side)
+        _check_scaled(resize.short_side, names, scaled, target, may_fill)
         firsts = centered_start(scaled - target, center)
     elif resize.fit == "cover":
         scale = (target / extents).max(1, keepdims=True)
@@ -681,25 +684,23 @@ def place_samples(
     return Placements(names, common, resized, lengths, begins, extents, scaled, firsts, flips)
 
 
-def _scale_short_side(
-    side: int, names: tuple[str, ...], extents: Array, target: Array, may_fill: bool
-) -> Array:
-    """Return the sizes of crops that are scaled so that their shorter side is `side`."""
-    scaled: Array = scale_with_short_side(extents, extents.min(1, keepdims=True), side)
+def _check_scaled(
+    side: int, names: tuple[str, ...], scaled: Array, target: Array, may_fill: bool
+) -> None:
+    """Raise ShapeError if crops whose shorter side is scaled to `side` are too large or small."""
     for number, axis in zip(*(scaled > MAX_SIDE).nonzero(), strict=True):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
             f"short_side={side}; the maximum is {MAX_SIDE}; give a smaller short_side"
         )
     if may_fill:
-        return scaled
+        return
     for number, axis in zip(*(scaled < target).nonzero(), strict=True):
         raise ShapeError(
             f"sample {number} has size {scaled[number, axis]} along {names[axis]} after "
             f"short_side={side}, but the window has {target[axis]}; give a short_side of at least "
             f"{target[axis]}, or fill=0 to pad"
         )
-    return scaled
 
 
 def _set_pad_before(

@@ -376,7 +376,7 @@ def _parse_crop(crop: Any, axes: CropAxes) -> tuple[tuple[str, int], ...] | Rand
         cure = f'crop={{{part}}}, offset="random"' if part else "h= and w="
         raise ArgumentError(
             f"crop={show(crop)} draws parts of images, which are resized along two axes, but "
-            f'"{axes.text}" is resized along {", ".join(axes.placed)}; give {cure}'
+            f'"{axes.text}" has sizes along {", ".join(axes.placed) or "no axis"}; give {cure}'
         )
     if not isinstance(crop, Mapping):
         sizes = f"a dict of scale and ratio, or sizes by axis, such as {format_sizes_as_dict(crop)}"

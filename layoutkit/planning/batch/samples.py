@@ -16,6 +16,7 @@ from ...layout.parsing import Layout
 from ...layout.pattern import MAX_ELEMENTS, Pattern, check_rank
 from ...memory import Array
 from ...normalize import CHANNEL
+from ..fitting import scale_sides
 
 LONGEST = "longest"  # in place of a window size: the size of the longest sample of a batch
 MAX_IMAGE_CHANNELS = 4  # samples with more channels are not images, but spectra
@@ -31,6 +32,9 @@ class SampleAxes:
     channels: tuple[int, ...] | None  # of samples, in result order; None: all
     longest: tuple[str, ...] = ()  # names of axes padded to the longest sample of a batch
     packed: str = ""  # letters of axes that may differ between samples, in the order of the fold
+    # The shorter side, and the largest longer one, to which padded axes are scaled; None: they
+    # are not.
+    sides: tuple[int, int | None] | None = None
 
     @cached_property
     def cropped_names(self) -> tuple[str | None, ...]:
@@ -90,8 +94,10 @@ class SampleAxes:
         named = zip(self.packed_names, self.packed_axes, strict=True)
         return {name: axis for name, axis in named if name != CHANNEL}
 
-    def window(self, shapes: Array) -> tuple[int, ...]:
+    def window(self, shapes: Array, *, is_padded: bool = False) -> tuple[int, ...]:
         """Return the shape of the windows of samples of `shapes` (samples, axes).
+
+        is_padded    whether `shapes` are results of `pad_shape`
 
         Raises ShapeError if samples differ along an axis without a window size, or if a window is
         too large for any memory.
@@ -110,7 +116,8 @@ class SampleAxes:
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
                 )
-        padded = self.pad_shape(first, shapes.tolist()) if self.longest else first
+        pads = self.longest and not is_padded
+        padded = self.pad_shape(first, shapes.tolist()) if pads else first
         named = zip(self.cropped_names, padded, strict=True)
         window = tuple(
             [size if name is None else self.sizes.get(name, size) for name, size in named]
@@ -123,11 +130,25 @@ class SampleAxes:
         return window
 
     def pad_shape(self, shape: Sequence[int], shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Return `shape` with the largest size of `shapes` along each axis that is padded."""
+        """Return `shape` with the largest size of `shapes` along each axis that is padded.
+
+        If these axes are scaled, the largest scaled size.
+        """
         padded = [*shape]
+        if self.sides is not None:
+            shapes = self.scale_padded(np.array(shapes, np.int64)).tolist()
         for axis in self.longest_axes:
             padded[axis] = max([sizes[axis] for sizes in shapes])
         return tuple(padded)
+
+    def scale_padded(self, shapes: Array) -> Array:
+        """Return the shapes of samples (samples, axes) after their padded axes are scaled."""
+        if self.sides is None or not len(shapes):
+            return shapes
+        scaled = shapes.copy()
+        columns = [*self.longest_axes]
+        scaled[:, columns] = scale_sides(shapes[:, columns], *self.sides)
+        return scaled
 
     def check(self, shapes: Array, window: tuple[int, ...]) -> None:
         """Raise ShapeError unless samples have the sizes of `window` along uncropped axes."""
@@ -199,6 +220,7 @@ def make_sample_axes(
     channels: tuple[int, ...] | None,
     longest: tuple[str, ...],
     packed: str,
+    sides: tuple[int, int | None] | None,
 ) -> SampleAxes:
     """Return the axes of samples of rank `ndim`; `letter` is the axis of samples in the pattern.
 
@@ -209,4 +231,4 @@ def make_sample_axes(
     expanded = pattern.expand_ellipsis(ndim + 1)
     groups = tuple(group for group in expanded.source.groups if group != letter)
     layout = Layout(groups, expanded.source.names)
-    return SampleAxes(expanded, layout, dict(sizes), channels, longest, packed)
+    return SampleAxes(expanded, layout, dict(sizes), channels, longest, packed, sides)
