@@ -15,6 +15,8 @@ Turn = Mapping[str, Any]  # the keywords of one call: offset, crop, flip, indice
 
 FORMULA = {"dtype": "float32", "scale": SCALE, "mean": MEAN, "std": STD}
 SIZE = 224
+PATCH = 14
+PATCHES = {"p": PATCH, "q": PATCH}
 TURNS = 8  # sets of crops and flips, used in rotation
 
 
@@ -82,6 +84,16 @@ class SampleCase:
         return slice(first, first + int(length))
 
 
+@dataclass(frozen=True)
+class PackedCase(SampleCase):
+    """One line of images of different sizes that become patches, the rows of a packed batch."""
+
+    @property
+    def pattern(self) -> str:
+        """The pattern for `Collator`."""
+        return f"(hp)(wq)c->{self.to}"
+
+
 # ---- the lines -----------------------------------------------------------------------------
 
 
@@ -109,6 +121,11 @@ def collate_cases() -> Iterator[SampleCase]:
     yield SampleCase(name, "bchw", images, FORMULA, turns, 0.7)
     tiny = random_images(rng, 8, 32, 32)
     yield SampleCase("8 images 32x32 -> float32 bchw", "bchw", tiny, FORMULA, most_us=12)
+    sides = rng.integers(14, 22, (64, 2)) * PATCH
+    photos = [random_images(rng, 1, int(h), int(w))[0] for h, w in sides]
+    for formula in ({}, FORMULA):
+        name = f"64 images of 64 sizes -> {formula.get('dtype', 'uint8')} patches 14x14, packed"
+        yield PackedCase(name, "(bhw)(cpq)", photos, PATCHES | formula, at_least=0.6)
 
 
 def resize_cases() -> Iterator[SampleCase]:
@@ -134,6 +151,10 @@ def resize_cases() -> Iterator[SampleCase]:
     yield SampleCase("32 frames of 720p -> 224x224, bicubic", "bchw", video, bicubic)
     bands = [rng.integers(0, 4096, (512, 512, 12), np.uint16) for _ in range(8)]
     tile = {"h": 256, "w": 256, "resize": "bilinear"}
+    photos = [random_images(rng, 1, int(h), int(w))[0] for h, w in rng.integers(200, 300, (64, 2))]
+    chosen = PATCHES | FORMULA | {"resize": "bicubic", "multiple": 2 * PATCH}
+    name = "64 images of 64 sizes -> patches 14x14, bicubic, packed"
+    yield PackedCase(name, "(bhw)(cpq)", photos, chosen)
     yield SampleCase("8 tiles 512x512 of 12 bands, uint16 -> 256x256", "bchw", bands, tile)
 
 

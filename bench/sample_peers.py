@@ -24,7 +24,7 @@ import layoutkit
 from ..buffers import empty
 from ..memory import Array
 from .rows import MEAN, SCALE, STD
-from .sample_cases import Part, SampleCase, Turn
+from .sample_cases import PATCH, Part, SampleCase, Turn
 
 Collate = Callable[[Turn], Any]
 Resize = Callable[[Array, tuple[int, int]], Array]
@@ -73,6 +73,37 @@ def collate_by_torch(case: SampleCase, batch: Array) -> Collate:
         return result.contiguous()
 
     return collate
+
+
+def pack_by_torch(case: SampleCase, sizes: Array) -> Collate:
+    """Return torch's interpolate and views per image, one `cat`, then one normalization.
+
+    `sizes` are the numbers of patches of each image.
+    """
+    import torch
+
+    torch.set_num_threads(layoutkit.get_num_threads())
+    area = PATCH * PATCH
+    mean, std = (torch.tensor(values).repeat_interleave(area) for values in (MEAN, STD))
+
+    def split(pixels: Array, rows: int, columns: int) -> Any:
+        planes = torch.from_numpy(pixels).permute(2, 0, 1)
+        if "resize" in case.keywords:
+            planes = torch.nn.functional.interpolate(
+                planes.contiguous()[None], (rows * PATCH, columns * PATCH),
+                mode=case.keywords["resize"], antialias=True, align_corners=False,
+            )[0]  # fmt: skip
+        parts = planes.reshape(-1, rows, PATCH, columns, PATCH)
+        return parts.permute(1, 3, 0, 2, 4).reshape(rows * columns, -1)
+
+    def pack(turn: Turn) -> Any:
+        counts = zip(case.samples, sizes.tolist(), strict=True)
+        patches = torch.cat([split(pixels, *pair) for pixels, pair in counts])
+        if not case.is_normalized:
+            return patches
+        return patches.float().mul_(SCALE).sub_(mean).div_(std)
+
+    return pack
 
 
 def _collate_by_image(case: SampleCase, batch: Array, resize: Resize | None) -> Collate | None:

@@ -9,6 +9,7 @@ resized samples against torch's in float32, if torch is installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -24,8 +25,8 @@ from .protocol import Budget, Times, Variant, measure, paired_ratio, percentile
 from .report import Column, Table, describe_run
 from .results import environment
 from .rows import MEAN, SCALE, STD
-from .sample_cases import FORMULA, SampleCase, Turn, collate_cases, resize_cases
-from .sample_peers import PEERS, WITHOUT_ANTIALIAS, interpolate
+from .sample_cases import FORMULA, PackedCase, SampleCase, Turn, collate_cases, resize_cases
+from .sample_peers import PEERS, WITHOUT_ANTIALIAS, interpolate, pack_by_torch
 
 LIMIT = "limit"
 OURS = "layoutkit"
@@ -40,6 +41,8 @@ QUICK = Budget(0.6, 0.05, min_rounds=3)
 
 def variants(case: SampleCase) -> list[Variant]:
     """Return all variants of a case; raise AssertionError if layoutkit's result is wrong."""
+    if isinstance(case, PackedCase):
+        return packed_variants(case)
     batch = layoutkit.Collator(case.pattern, **case.keywords)(case.samples, **case.turns[0])
     result = [_collator(OURS, case)]
     if "resize" in case.keywords:
@@ -57,6 +60,28 @@ def variants(case: SampleCase) -> list[Variant]:
         if function is not None:
             result.append(_rotating(name, case, function, spin_seconds=0.01))
     return result
+
+
+def packed_variants(case: PackedCase) -> list[Variant]:
+    """Return layoutkit, torch, and the limit of samples that are not resized.
+
+    Raise AssertionError unless layoutkit's patches equal torch's, if torch is installed.
+    """
+    collator = layoutkit.Collator(case.pattern, **case.keywords)
+    batch, sizes, _ = collator(case.samples)
+    result = [_rotating(OURS, case, lambda turn: collator(case.samples, out=batch))]
+    is_resized = "resize" in case.keywords
+    if not is_resized:
+        result.append(Variant(LIMIT, [_limit(case, batch)]))
+    try:
+        pack = pack_by_torch(case, sizes)
+    except ImportError:
+        return result
+    # torch rounds and clips bytes between rows and columns, but not floats.
+    floats = replace(case, samples=[x.astype(np.float32) for x in case.samples])
+    expected = pack_by_torch(floats if is_resized else case, sizes)({})
+    np.testing.assert_allclose(batch, expected, atol=1e-3)
+    return [*result, _rotating("torch", case, pack, spin_seconds=0.01)]
 
 
 def _rotating(

@@ -53,6 +53,7 @@ from .planning.batch.random import (
     as_positions,
 )
 from .planning.batch.samples import SampleAxes
+from .planning.batch.weights import can_replace_ignored
 from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes, format_sizes
 from .planning.plan import (
     check_no_out,
@@ -811,7 +812,7 @@ class Collator:
             check_writable(arrays[0], out)
         elif out is not None and not out.flags.writeable:
             check_writable(arrays[0], out, self._name(0))
-        if self._ignores_pixels:
+        if self._ignores_pixels and not can_replace_ignored(self._options.resize, arrays[0].dtype):
             return self._collate_recorded(arrays, indices, crops, out, arrays[0])
         sources = self._describe_samples(arrays, indices)
         program = self._find_program(sources, out)

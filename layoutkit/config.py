@@ -386,7 +386,8 @@ def _window_kernels() -> Iterator[KernelSpec]:
     yield KernelSpec("yuv", ("frames",))
     yield KernelSpec("yuv", ("wide",))
     for dtype in ("u1", "f4"):
-        yield KernelSpec("resize", (dtype,))
+        for pixels in ("all", "valid"):
+            yield KernelSpec("resize", (dtype, pixels))
     for taps in HALVING_TAPS:
         yield KernelSpec("halve", (PHOTO[-1], taps))
     for row in WINDOWS:

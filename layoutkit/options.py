@@ -345,6 +345,14 @@ class CollateOptions:
         return self.fill is not None or (self.resize is not None and self.resize.fit == "pad")
 
     @property
+    def default_fill(self) -> float:
+        """The value of positions without a pixel, without `fill=`: 0, or the ignored value."""
+        resize = self.resize
+        if resize is None or resize.ignore is None or self.may_fill:
+            return 0
+        return resize.ignore
+
+    @property
     def sizes(self) -> dict[str, Any]:
         """The sizes of windows and of folded axes, by name; "longest" for padded axes."""
         return {**self.convert.sizes, **dict.fromkeys(self.longest, LONGEST)}

@@ -227,13 +227,11 @@ class PackedCollation:
             return self._resize(resize, arrays, batch, out, part)
         program = self._find_program(batch)
         layouts = program.find_layouts(layout, part)
-        placements = None
-        if self._options.resize is None:
-            placements = self._place(batch.axes, batch.shapes, batch.args, layout)
+        placements = self._place(batch.axes, batch.shapes, batch.args, layout)
         if out is None:
             out = empty(layout.shape, layouts[0].plan.target.dtype)
-        if placements is not None and program.supports(layouts, placements):
-            program(with_addresses(describe_arrays(arrays)), placements, layouts, layout, out)
+        sources = with_addresses(describe_arrays(arrays))
+        if program(sources, placements, layouts, layout, out):
             return out
         return self._convert_all(arrays, batch, out)
 
@@ -247,7 +245,7 @@ class PackedCollation:
 
     def _averages(self, resize: ResizeOptions, batch: _Batch) -> bool:
         """Return True if samples are averaged as floats, and all have as many constants."""
-        if resize.filter == "nearest" or resize.ignore is not None:
+        if resize.filter == "nearest":
             return False
         formula = self._options.convert.formula
         constants_axis = formula.axis if formula is not None and formula.per_channel else CHANNEL
@@ -344,6 +342,8 @@ class PackedCollation:
                 keywords["ignore"] = options.resize.ignore
             if options.center != DEFAULT_CENTERING:
                 keywords["center"] = options.center
+            if options.resize is not None and options.resize.ignore is not None:
+                keywords["ignore"] = options.resize.ignore
             placed = [*axes.cropped.values(), *axes.resizable.values()]
             sizes = {letters[axis]: int(window[axis]) for axis in placed}
             shape_of_stack = shape.copy()

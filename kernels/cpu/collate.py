@@ -266,7 +266,6 @@ def build_batched_launch():
 
     def kernel(params, table, dst, lo, hi):
         shares = i64_at(params, 0)
-        moves = uintp(i64_at(params, 1))
         areas = uintp(0)
         area_number = 0
         unit = lo
@@ -277,7 +276,8 @@ def build_batched_launch():
             src = uintp(i64_at(entry, t.E_SOURCE))
             to = dst + uintp(i64_at(entry, t.E_OUTPUT))
             row = uintp(i64_at(entry, t.E_MOVED_ROW))
-            units = i64_at(moves, t.M_BOXES) if row else i64_at(entry, t.E_UNITS)
+            block = uintp(i64_at(entry, t.E_PARAMETERS))
+            units = i64_at(block, t.M_BOXES) if row else i64_at(entry, t.E_UNITS)
             first = units * (unit - number * shares) // shares
             last = units * (end - number * shares) // shares
             if row:
@@ -285,10 +285,9 @@ def build_batched_launch():
                     areas = src
                     area_number = claim_area(areas)
                 area = uintp(i64_at(areas, 0) + area_number * i64_at(areas, 1))
-                move_boxes(moves, row, area, to, first, last)
+                move_boxes(block, row, area, to, first, last)
             elif first < last:
                 code = uintp(i64_at(entry, t.E_CODE))
-                block = uintp(i64_at(entry, t.E_PARAMETERS))
                 call_kernel(code, block, src, to, first, last)
             unit = end
         if areas != 0:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...memory import Array, contiguous_strides, data_pointer
 from ...planning.batch.layout import BatchLayout
+from ...planning.batch.weights import IgnoredBits
 from ...planning.plan import Part, Plan, SupportsFloat16, make_single_plan
 from ...spec import CPU, DType
 from . import collate_params as t
@@ -54,6 +55,7 @@ def prepare_boxes(
     source: DType,
     channel: int,
     fill: Array,
+    ignored: IgnoredBits | None,
     alignment: int,
     stream: bool,
     has_half: SupportsFloat16,
@@ -64,6 +66,7 @@ def prepare_boxes(
     ----------
     channel : the index of the channel axis of a sample, or -1
     fill : two windows of fill values, the second one for reversed channels; or none
+    ignored : the items that fill values replace; None: no item is replaced
     alignment : a power of two, at most a cache line, that divides the addresses of windows
     stream : bypass the caches
     has_half : returns whether the CPU supports float16
@@ -76,7 +79,8 @@ def prepare_boxes(
     plan = _plan_box(layout, source, sizes, target, has_half)
     launches = flipped = _Launches()
     flip = -1
-    if stream or plan.epilogue is not None or not _has_order_of_output(layout, output):
+    is_converted = ignored is not None or stream or plan.epilogue is not None
+    if is_converted or not _has_order_of_output(layout, output):
         for lengths in (sizes, layout.window):  # of boxes, and of the last, overlapping ones
             alignment = gcd(alignment, *[n * step for n, step in zip(lengths, output, strict=True)])
         launches = _prepare_conversion(plan, alignment, stream)
@@ -91,6 +95,7 @@ def prepare_boxes(
     run = max(RUN, *sizes)
     words = [len(sizes), source.itemsize, channel, data_pointer(fill), fill.nbytes // 2]
     words += [prod(counts), run, launches.count, flip, flipped.count]
+    words += [0, 0, 0, 0] if ignored is None else [1, *map(_as_signed, ignored)]
     fill_strides = contiguous_strides(layout.window, source)
     for axis in zip(layout.window, sizes, counts, target, output, fill_strides, strict=True):
         words += axis
@@ -98,6 +103,11 @@ def prepare_boxes(
     area_bytes = -(-(8 * run + prod(sizes) * source.itemsize) // LINE) * LINE
     keep = fill, launches.params, flipped.params
     return BoxLaunch(plan, np.array(words, np.int64), area_bytes, keep)
+
+
+def _as_signed(word: int) -> int:
+    """Return the signed 64-bit number of the same bits."""
+    return word - (1 << 64) if word >> 63 else word
 
 
 def _reverse_axis(

@@ -42,11 +42,11 @@ WINDOW_OFFSETS, SAMPLE_SIZES, GAPS (the strides of the sample), WINDOW_STRIDES (
 1, or -1 if it is reversed) and TABLES (the addresses of its tables of positions, or 0).
 
 An *entry* is one launch: a kernel, its parameters, source, bytes from the output's first element,
-units, and 0; or the row of a window that is moved. The source is then the address of the scratch
-areas: the address of the first area, the bytes of an area, the number of areas, and one flag per
-area. A thread claims an area while it moves boxes.
+units, and 0; or the row of a window that is moved, and the parameters of moves. The source is then
+the address of the scratch areas: the address of the first area, the bytes of an area, the number of
+areas, and one flag per area. A thread claims an area while it moves boxes.
 
-The parameters of moves are the same for all windows. They begin with
+The parameters of moves are the same for all windows of one size. They begin with
 
     M_AXES, M_ITEM        the rank of samples, and the bytes of an item
     M_CHANNEL             the channel axis, or -1
@@ -58,6 +58,8 @@ The parameters of moves are the same for all windows. They begin with
     M_LAUNCHES            conversion kernels of a box; 0: boxes are moved to the output
     M_FLIP, M_FLIPPED     an axis that is not reversed by the moves, but by other conversion
                           kernels, and their number; -1: the moves reverse all axes
+    M_IGNORES, M_MASK, M_LOW, M_SPAN    1: fill values replace items whose bits & mask are from low
+                          to low + span, as unsigned numbers
 
 followed for each axis by the size of the window, of a box, the number of boxes, and the strides of
 the memory that a box is moved to, of the output, and of the fill values; then for each launch by
@@ -99,8 +101,9 @@ MOVED = 1 << 30  # the state of a window that is moved
 
 (
     M_AXES, M_ITEM, M_CHANNEL, M_FILL, M_TURNED, M_BOXES, M_RUN, M_LAUNCHES, M_FLIP, M_FLIPPED,
-) = range(10)  # fmt: skip
-MOVES = 10  # words before the axes
+    M_IGNORES, M_MASK, M_LOW, M_SPAN,
+) = range(14)  # fmt: skip
+MOVES = 14  # words before the axes
 X_WINDOW, X_BOX, X_COUNT, X_TARGET, X_OUTPUT, X_FILL = range(6)
 EXTENT = 6  # words of an axis
 LAUNCH = 5  # words of a launch

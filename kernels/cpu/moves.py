@@ -11,12 +11,16 @@ writes them to the output. collate_params.py describes the parameters.
 
 from __future__ import annotations
 
-from numba import uintp
+from llvmlite import ir
+from numba import types, uintp
+from numba.extending import intrinsic
 
 from . import collate_params as t
 from .atomics import call_kernel
 from .copy import copy_bytes
-from .simd import i64_at, i64_put, move_item, stack
+from .epilogue import broadcast
+from .params import LINE
+from .simd import I64, i64_at, i64_put, move_item, stack, vload, vstore
 from .walk import inline
 
 STARTS = 8 * 64  # bytes of the start of a box along each axis; arrays have at most 64
@@ -277,6 +281,82 @@ def move_box(moves, row, starts, table, target):
         previous_y = y
 
 
+@intrinsic(prefer_literal=True)
+def replace_vector(typingctx, items, values, words, itemsize, count):
+    """Replace ignored items of a vector by `values`; `words` begin with M_MASK.
+
+    The last two arguments are literals.
+    """
+    vector = ir.VectorType(ir.IntType(8 * itemsize.literal_value), count.literal_value)
+
+    def codegen(context, b, signature, args):
+        def word(index):
+            value = vload(b, args[2], 8 * index, I64, 8)
+            return broadcast(b, b.trunc(value, vector.element), vector)
+
+        x = vload(b, args[0], 0, vector)
+        above = b.sub(b.and_(x, word(0)), word(1))
+        is_ignored = b.icmp_unsigned("<=", above, word(2))
+        vstore(b, b.select(is_ignored, vload(b, args[1], 0, vector), x), args[0])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp, types.uintp, itemsize, count), codegen
+
+
+def replacement_of(width):
+    """Build replace(items, values, n, words), which replaces ignored items of `width` bytes."""
+    lanes = LINE // width
+
+    @inline
+    def replace(items, values, n, words):
+        i = 0
+        while i + lanes <= n:
+            offset = uintp(i * width)
+            replace_vector(items + offset, values + offset, words, width, lanes)
+            i += lanes
+        while i < n:
+            offset = uintp(i * width)
+            replace_vector(items + offset, values + offset, words, width, 1)
+            i += 1
+
+    return replace
+
+
+replace_1, replace_2, replace_4, replace_8 = map(replacement_of, (1, 2, 4, 8))
+
+
+@inline
+def replace_ignored(moves, row, starts, box):
+    """Write fill values in place of the ignored items of a contiguous box."""
+    words = moves + uintp(8 * t.M_MASK)
+    item = i64_at(moves, t.M_ITEM)
+    fill = fill_of_box(moves, row, starts)
+    outer = i64_at(moves, t.M_AXES)
+    run = 1
+    while outer > 0 and is_whole(moves, outer):
+        outer -= 1
+        run *= i64_at(axis_of(moves, outer), t.X_BOX)
+    rows = 1
+    for axis in range(outer):
+        rows *= i64_at(axis_of(moves, axis), t.X_BOX)
+    for number in range(rows):
+        items = box + uintp(number * run * item)
+        rest = number
+        values = fill
+        for axis in range(outer - 1, -1, -1):
+            extent = axis_of(moves, axis)
+            values += uintp(rest % i64_at(extent, t.X_BOX) * i64_at(extent, t.X_FILL))
+            rest //= i64_at(extent, t.X_BOX)
+        if item == 1:
+            replace_1(items, values, run, words)
+        elif item == 2:
+            replace_2(items, values, run, words)
+        elif item == 4:
+            replace_4(items, values, run, words)
+        else:
+            replace_8(items, values, run, words)
+
+
 @inline
 def is_flipped(moves, row):
     """Return True if the conversion of boxes reverses the window."""
@@ -305,6 +385,8 @@ def move_boxes(moves, row, area, dst, lo, hi):
             last_first = i64_at(extent, t.X_WINDOW) - i64_at(extent, t.X_BOX)
             i64_put(starts, flipped_axis, last_first - first)
         move_box(moves, row, starts, area, scratch if count else to)
+        if i64_at(moves, t.M_IGNORES):
+            replace_ignored(moves, row, starts, scratch)
         for i in range(count):
             launch = launches + uintp(8 * t.LAUNCH * i)
             code = uintp(i64_at(launch, 0))

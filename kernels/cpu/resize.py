@@ -9,6 +9,9 @@ conversion kernel (engine.py) applies the formula and moves the block into the o
 float32, or of float64 for such samples, in the order of the taps, so results do not depend on
 threads and blocks. CPUs with fused multiply-add round them once less.
 
+If elements are ignored ("valid" in place of "all"), the weights of the others are summed beside
+them, in the same order, and each result is divided by the sum of its weights.
+
 resize_params.py describes the tables, which taps.py writes.
 """
 
@@ -36,10 +39,18 @@ from .simd import (
     transpose_tile,
     vload,
 )
-from .taps import float_access, sum_taps, taps_of
+from .taps import divide_sums, float_access, sum_taps, sum_valid_taps, taps_of
 from .walk import inline
 
 SQUARES = 8 * VECTOR  # bytes of the offsets of a transposed square
+
+
+def constants_bytes(item):
+    """Return the size of the constants of a thread: offsets, zeros, offsets of gathered columns.
+
+    They are followed by the sums of the valid weights of a result column.
+    """
+    return SQUARES + 2 * VECTOR * WIDE * item + 8 * t.FAR_SPAN
 
 
 @intrinsic(prefer_literal=True)
@@ -121,23 +132,31 @@ def build_gather(item):
     return find_columns, gather
 
 
-def build_columns(dtype, summed):
-    """Build functions that sum rows of the source and transpose the sums: all columns, or some."""
+def build_row_sums(dtype, summed, pixels):
+    """Build sum_row(...), which sums rows of the source."""
     item = DTYPES[dtype].item
     sum_item = DTYPES[summed].item
-    line = VECTOR * sum_item  # bytes of an element of all rows
     wide = VECTOR * WIDE
-    zeros_bytes = sum_item * VECTOR * WIDE
-    near_pitch, far_pitch = (t.band_pitch(span, sum_item) for span in (t.NEAR_SPAN, t.FAR_SPAN))
-    find_columns, gather = build_gather(item)
-    packed_pitch = t.gathered_bytes(item)
-    side = LANE // sum_item
-    # Vectors of a tile of VECTOR rows by VECTOR items.
-    depth, squares_beside = VECTOR // (4 * side), VECTOR // side
-    at, put, _ = float_access(summed)
+    shift = t.band_bytes(sum_item)  # from the sums to the sums of their valid weights
+
+    def build_vectors(lanes, vectors):
+        @inline
+        def sum_all(src, stride, weights, count, before, move, y, ignored):
+            sum_taps(src, stride, weights, count, before, y, dtype, summed, lanes, vectors)
+
+        @inline
+        def sum_valid(src, stride, weights, count, before, move, y, ignored):
+            sum_valid_taps(
+                src, stride, weights, count, before, y, before + uintp(shift * move),
+                y + uintp(shift), ignored, dtype, summed, lanes, vectors,
+            )  # fmt: skip
+
+        return sum_valid if pixels == "valid" else sum_all
+
+    sum_wide, sum_vector, sum_single = map(build_vectors, (VECTOR, VECTOR, 1), (WIDE, 1, 1))
 
     @inline
-    def sum_row(x, stride, weights, count, before, move, y, n):
+    def sum_row(x, stride, weights, count, before, move, y, n, ignored):
         """Write the weighted sum of n elements of `count` rows; n is a multiple of VECTOR or less.
 
         `move` is 1 if the sums begin with the values at `before`, 0 if they begin with its first.
@@ -147,24 +166,65 @@ def build_columns(dtype, summed):
             to = y + uintp(sum_item * i)
             src = x + uintp(item * i)
             start = before + uintp(sum_item * i * move)
-            sum_taps(src, stride, weights, count, start, to, dtype, summed, VECTOR, WIDE)
+            sum_wide(src, stride, weights, count, start, move, to, ignored)
             i += wide
         while i + VECTOR <= n:
             to = y + uintp(sum_item * i)
             src = x + uintp(item * i)
             start = before + uintp(sum_item * i * move)
-            sum_taps(src, stride, weights, count, start, to, dtype, summed, VECTOR, 1)
+            sum_vector(src, stride, weights, count, start, move, to, ignored)
             i += VECTOR
         while i < n:
             to = y + uintp(sum_item * i)
             src = x + uintp(item * i)
             start = before + uintp(sum_item * i * move)
-            sum_taps(src, stride, weights, count, start, to, dtype, summed, 1, 1)
+            sum_single(src, stride, weights, count, start, move, to, ignored)
             i += 1
 
+    return sum_row
+
+
+def build_transposition(summed, pixels, pitch):
+    """Build transpose_sums(...), which moves a band of rows to an area, for each of its sums."""
+    item = DTYPES[summed].item
+    line = VECTOR * item
+    side = LANE // item
+    # Vectors of a tile of VECTOR rows by VECTOR items.
+    depth, beside = VECTOR // (4 * side), VECTOR // side
+    shift = t.band_bytes(item)
+    sums = t.SUMS[pixels]
+
     @inline
-    def columns(skip, stride, table, rows, row, lanes, outer, taps, n, ahead, band, squares, area):
-        """Write n elements of each row of a block to `area`, VECTOR rows for each element.
+    def transpose_sums(band, areas, pos, width, squares):
+        """Write `width` elements of each row to the areas, from element `pos` on."""
+        for number in range(sums):
+            for first in range(0, width, VECTOR):
+                x = band + uintp(shift * number + item * first)
+                y = areas[number] + uintp(line * (pos + first))
+                transpose_tile(x, x, y, squares, 0, item, 4, depth, beside, 0, pitch, 0)
+
+    return transpose_sums
+
+
+def build_columns(dtype, summed, pixels):
+    """Build functions that sum rows of the source and transpose the sums: all columns, or some."""
+    item = DTYPES[dtype].item
+    sum_item = DTYPES[summed].item
+    zeros_bytes = sum_item * VECTOR * WIDE
+    near_pitch, far_pitch = (t.band_pitch(span, sum_item) for span in (t.NEAR_SPAN, t.FAR_SPAN))
+    find_columns, gather = build_gather(item)
+    packed_pitch = t.gathered_bytes(item)
+    at, put, _ = float_access(summed)
+    sum_row = build_row_sums(dtype, summed, pixels)
+    transpose_near, transpose_far = (
+        build_transposition(summed, pixels, pitch) for pitch in (near_pitch, far_pitch)
+    )
+
+    @inline
+    def columns(
+        skip, stride, table, rows, row, lanes, outer, taps, n, ahead, ignored, band, squares, areas
+    ):  # fmt: skip
+        """Write n elements of each row of a block to `areas`, VECTOR rows for each element.
 
         `outer` has the address and the weight of every tap of the outer axes; the first
         elements are `skip` bytes after the address. Long rows are read in pieces; the last piece
@@ -194,18 +254,11 @@ def build_columns(dtype, summed):
                     y = band + uintp(lane * pitch)
                     if count > 0:
                         before = zeros if tap == 0 else y
-                        sum_row(x, stride, weights, count, before, min(tap, 1), y, width)
-            for first in range(0, width, VECTOR):
-                x = band + uintp(sum_item * first)
-                y = area + uintp(line * (pos + first))
-                if is_near:
-                    transpose_tile(
-                        x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, near_pitch, 0
-                    )
-                else:
-                    transpose_tile(
-                        x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, far_pitch, 0
-                    )
+                        sum_row(x, stride, weights, count, before, min(tap, 1), y, width, ignored)
+            if is_near:
+                transpose_near(band, areas, pos, width, squares)
+            else:
+                transpose_far(band, areas, pos, width, squares)
             for i in range(next_count if is_near else 0):
                 x = next_rows + uintp(i * next_stride + skip + pos * item)
                 for ahead_of in range(0, width * item, LINE):
@@ -214,7 +267,8 @@ def build_columns(dtype, summed):
 
     @inline
     def gathered_columns(
-        place, first, last, stride, table, rows, row, lanes, outer, taps, band, squares, area
+        place, first, last, stride, table, rows, row, lanes, outer, taps, ignored, band, squares,
+        areas,
     ):  # fmt: skip
         """As columns(...), for the taps of result columns `first` to `last` only, side by side.
 
@@ -226,6 +280,7 @@ def build_columns(dtype, summed):
         offsets = zeros + uintp(zeros_bytes)
         scaled = outer + uintp(t.TAP * taps)
         pieces = t.FAR_SPAN * item // size  # result columns at a time
+        pos = 0
         while first < last:
             end = min(first + pieces, last)
             shifted = find_columns(place, first, end, offsets)
@@ -245,38 +300,54 @@ def build_columns(dtype, summed):
                     if count > 0:
                         before = zeros if tap == 0 else y
                         move = min(tap, 1)
-                        sum_row(packed, packed_pitch, scaled, count, before, move, y, width)
-            for i in range(0, width, VECTOR):
-                x = band + uintp(sum_item * i)
-                y = area + uintp(line * i)
-                transpose_tile(
-                    x, x, y, squares, 0, sum_item, 4, depth, squares_beside, 0, far_pitch, 0
-                )
-            area += uintp(line * (end - first) * size // item)
+                        sum_row(
+                            packed, packed_pitch, scaled, count, before, move, y, width, ignored
+                        )  # fmt: skip
+            transpose_far(band, areas, pos, width, squares)
+            pos += (end - first) * size // item
             first = end
 
     return columns, gathered_columns
 
 
-def build_sum_columns(summed, elements):
+def build_sum_columns(summed, pixels, elements):
     """Build sum_columns(...), which sums source columns for result columns `first` to `last`."""
     line = VECTOR * DTYPES[summed].item
 
     @inline
-    def sum_columns(params, table, columns, first, last, low, gathered, area, zeros, result):
-        """Write `elements` vectors of each column; the table has `columns` positions.
+    def divide(params, src, step, weights, count, constants, fill, y):
+        """Divide sums by the sums of the valid weights at `src`, which follow the zeros."""
+        zeros, sums = constants
+        sum_taps(src, step, weights, count, zeros, sums, summed, summed, VECTOR, elements)
+        least = params + uintp(8 * t.LEAST)
+        divide_sums(y, sums, fill, least, summed, elements)
 
-        `area` has the source columns from `low` on, or `gathered` of them for each result column.
+    @inline
+    def keep(params, src, step, weights, count, constants, fill, y):
+        pass
+
+    finish = divide if pixels == "valid" else keep
+
+    @inline
+    def sum_columns(params, found, areas, start, constants, fill, result):
+        """Write `elements` vectors of each column, from element `start` of a source column on.
+
+        The table has `columns` positions. The areas have the source columns from `low` on, or
+        `gathered` of them for each result column.
         """
+        table, columns, first, last, low, gathered = found
         step = line * i64_at(params, t.INNER)
         result_step = line * i64_at(params, t.INNER_OUT)
         for column in range(first, last):
             tap, count, weights = taps_of(table, columns, column)
             if count > 0:
                 index = (column - first) * gathered if gathered > 0 else tap - low
-                src = area + uintp(index * step)
+                src = areas[0] + uintp(index * step + line * start)
                 y = result + uintp(column * result_step)
+                zeros = constants[0]
                 sum_taps(src, step, weights, count, zeros, y, summed, summed, VECTOR, elements)
+                src = areas[1] + uintp(index * step + line * start)
+                finish(params, src, step, weights, count, constants, fill, y)
 
     return sum_columns
 
@@ -347,7 +418,8 @@ def build_outer_taps(summed):
             size = i64_at(words, 0)
             index = rest % size
             rest //= size
-            to += index * i64_at(words, 1)
+            folded = i64_at(words, 3)
+            to += index // folded * i64_at(words, 1) + index % folded * i64_at(words, 4)
             fill += index * i64_at(words, 2)
             table = uintp(i64_at(sample, t.SAMPLE + 2 * axis))
             stride = i64_at(sample, t.SAMPLE + 2 * axis + 1)
@@ -387,12 +459,14 @@ def source_rows(params, rows, sample, index, row):
     return uintp(address + low * stride), stride, high - low
 
 
-def build_planes(dtype, summed):
+def build_planes(dtype, summed, pixels):
     """Build plane(...), which resamples one block of one plane into `result`."""
-    line = VECTOR * DTYPES[summed].item
-    columns, gathered_columns = build_columns(dtype, summed)
+    item = DTYPES[summed].item
+    line = VECTOR * item
+    columns, gathered_columns = build_columns(dtype, summed, pixels)
     fill_columns, fill_row = build_fills(summed)
-    sum_1, sum_2, sum_3, sum_4 = (build_sum_columns(summed, n) for n in range(1, 5))
+    sum_1, sum_2, sum_3, sum_4 = (build_sum_columns(summed, pixels, n) for n in range(1, 5))
+    sums_of_weights = constants_bytes(item) - VECTOR * WIDE * item
 
     @inline
     def plane(
@@ -413,7 +487,9 @@ def build_planes(dtype, summed):
         column_taps = uintp(i64_at(tables, 2))
         column_stride = i64_at(tables, 3)
         groups = params + uintp(8 * (t.WORDS + t.AXIS * i64_at(params, t.AXES)))
-        zeros = squares + uintp(SQUARES)
+        constants = squares + uintp(SQUARES), squares + uintp(sums_of_weights)
+        areas = area, area + uintp(line * room)  # sums, and sums of valid weights
+        ignored = params + uintp(8 * t.IGNORED)
         gathered = i64_at(sample, t.GATHERED)
         span, most = room // inner, end - column
         if gathered > 0:  # the last vector of a row has up to VECTOR - 1 unused elements
@@ -435,28 +511,30 @@ def build_planes(dtype, summed):
                 words = column_taps, width, column_stride, size, row_bytes, word
                 gathered_columns(
                     words, column, last, row_stride, row_taps, rows, row, lanes, outer, taps,
-                    band, squares, area,
+                    ignored, band, squares, areas,
                 )  # fmt: skip
             else:
                 skip = low * column_stride
                 n = (high - low) * inner
                 columns(
                     skip, row_stride, row_taps, rows, row, lanes, outer, taps, n, ahead,
-                    band, squares, area,
+                    ignored, band, squares, areas,
                 )  # fmt: skip
             done = 0
+            found = column_taps, width, column, last, low, gathered
             for i in range(i64_at(params, t.GROUPS)):
-                x = area + uintp(line * i64_at(groups, t.GROUP * i))
+                x = i64_at(groups, t.GROUP * i)
                 y = origin + uintp(line * done)
+                values = fill + uintp(item * done)
                 elements = i64_at(groups, t.GROUP * i + 1)
                 if elements == 4:
-                    sum_4(params, column_taps, width, column, last, low, gathered, x, zeros, y)
+                    sum_4(params, found, areas, x, constants, values, y)
                 elif elements == 3:
-                    sum_3(params, column_taps, width, column, last, low, gathered, x, zeros, y)
+                    sum_3(params, found, areas, x, constants, values, y)
                 elif elements == 2:
-                    sum_2(params, column_taps, width, column, last, low, gathered, x, zeros, y)
+                    sum_2(params, found, areas, x, constants, values, y)
                 else:
-                    sum_1(params, column_taps, width, column, last, low, gathered, x, zeros, y)
+                    sum_1(params, found, areas, x, constants, values, y)
                 done += elements
             for x in range(column, last):
                 _, count, _ = taps_of(column_taps, width, x)
@@ -472,19 +550,23 @@ def build_planes(dtype, summed):
     return plane
 
 
-def build(dtype):
-    """Build the kernel for sources of a dtype; the call block is passed as the source."""
+def build(dtype, pixels):
+    """Build the kernel for sources of a dtype; the call block is passed as the source.
+
+    `pixels` is "valid" if elements are ignored, else "all".
+    """
     summed = computation_dtype(dtype, dtype)
     item = DTYPES[summed].item
     line = VECTOR * item
     zeros_bytes = item * VECTOR * WIDE  # after the offsets
-    constants_bytes = SQUARES + zeros_bytes + 8 * t.FAR_SPAN  # offsets of gathered columns
-    band_bytes = t.band_bytes(item)
-    plane = build_planes(dtype, summed)
+    stack_bytes = constants_bytes(item)
+    sums = t.SUMS[pixels]
+    band_bytes = sums * t.band_bytes(item)
+    plane = build_planes(dtype, summed, pixels)
     outer_taps = build_outer_taps(summed)
 
     def kernel(params, call, dst, lo, hi):
-        squares = stack(constants_bytes)
+        squares = stack(stack_bytes)
         for i in range(VECTOR):
             i64_put(squares, i, line * i)
         for i in range(zeros_bytes // 8):
@@ -506,7 +588,7 @@ def build(dtype):
         launches += uintp(8 * t.GROUP * i64_at(params, t.GROUPS))
         samples = call + uintp(8 * t.CALL)
         row_words = t.SAMPLE + 2 * (axes + 2)
-        result = area + uintp(line * i64_at(call, t.C_ROOM))
+        result = area + uintp(sums * line * i64_at(call, t.C_ROOM))
         outer = result + uintp(planes * plane_bytes)
         for unit in range(lo, hi):
             sample = samples + uintp(8 * row_words * (unit // units))

@@ -16,10 +16,11 @@ from ...layout.parsing import Layout
 from ...layout.pattern import Pattern
 from ...memory import Array, data_pointer
 from ...normalize import CHANNEL
-from ...planning.batch.blocks import Blocks
+from ...planning.batch.blocks import Blocks, FoldedAxis
 from ...planning.batch.layout import AxisRoles, BatchLayout
+from ...planning.batch.weights import IgnoredPixels
 from ...planning.plan import Part, Plan, make_single_plan
-from ...spec import CPU
+from ...spec import CPU, DType
 from . import resize_params as t
 from .compiler import KernelSpec, LoadedKernel, load
 from .launch import prepare
@@ -36,6 +37,7 @@ class BlockLaunch:
     can_halve       True if the kernel "halve" (halve.py) may resample bytes
     flipped_fill    bytes from the fill values of a column to the values with flipped channels
     line            bytes of an element of all rows of a block
+    column_bytes    bytes of a source element of all rows in a scratch area
     area_bytes      bytes of a scratch area for the band and a block of resampled rows
     """
 
@@ -48,6 +50,7 @@ class BlockLaunch:
     can_halve: bool
     flipped_fill: int
     line: int
+    column_bytes: int
     area_bytes: int
     keep: tuple[Array, ...] = field(repr=False)  # arrays that `params` points to
 
@@ -67,6 +70,7 @@ def prepare_blocks(
     channels: tuple[int, ...] | None,
     source_channels: int,
     fill: Array,
+    ignored: IgnoredPixels | None,
     source: str,
     alignment: int,
     stream: bool,
@@ -83,6 +87,7 @@ def prepare_blocks(
     channels : the channels of a sample that are selected from inner elements; None: all
     source_channels : the number of channels of a sample
     fill : the fill values in the dtype of sums: one, or one for each channel of the window
+    ignored : the elements that are omitted; None: no element is
     source : the kernels' name of the dtype of samples
     alignment : a power of two, at most a cache line, that divides the address of each block
     stream : True if the batch is written past the caches
@@ -128,22 +133,30 @@ def prepare_blocks(
         raise RuntimeError(f"{plan.pattern}: a block needs one pass, but has several")
     launch_offsets = list(plan.launches())
     offsets = [dst for _, dst in launch_offsets]
-    offsets += [layout.step, *blocks.places[:, 2].tolist()] + [steps.get(x, 0) for x in outer]
+    offsets += [layout.step, *blocks.places[:, 2].tolist()]
+    offsets += [steps.get(letter, 0) for x in outer for letter in parts.get(x, x)]
     launch = prepare(plan.choice, plan.epilogue, gcd(alignment, *offsets), stream)
     conversion = np.frombuffer(launch.params, np.uint8)
     groups, inner = _groups(sizes, roles, pattern.source, channels, source_channels)
-    pixels, fill_steps = _fill_columns(sizes, roles, pattern.source, fill)
+    straight, fill_steps = _fill_columns(sizes, roles, pattern.source, fill)
     flipped = _fill_columns(sizes, roles, pattern.source, fill[::-1])[0]
-    pixels = np.concatenate([pixels, flipped])
+    columns = np.concatenate([straight, flipped])
     words = [0] * t.WORDS
     words[t.PLANES], words[t.LANES] = prod(sizes[x] for x in planes), blocks.rows
     words[t.SAMPLE_STEP], words[t.ROW_STEP] = layout.step, steps.get(roles.rows, 0)
     words[t.AXES], words[t.WIDTH] = len(roles.outer), blocks.columns
     words[t.INNER], words[t.INNER_OUT] = inner, prod(sizes[x] for x in roles.inner)
-    words[t.FILL], words[t.GROUPS] = data_pointer(pixels), len(groups)
+    words[t.FILL], words[t.GROUPS] = data_pointer(columns), len(groups)
     words[t.LAUNCHES] = len(launch_offsets)
+    pixels = "all"
+    if ignored is not None:
+        pixels = "valid"
+        words[t.IS_NUMBER] = ignored.value == ignored.value
+        words[t.IGNORED], words[t.LEAST] = _as_words(fill.dtype, ignored.value, ignored.least)
     for x in (*outer, *planes):
-        words += [sizes[x], 0 if x in planes else steps.get(x, 0), fill_steps.get(x, 0)]
+        fold = blocks.outer.get(x) or FoldedAxis(sizes[x], 1, 0)
+        step = 0 if x in planes else steps.get(x, 0)
+        words += [fold.size, step, fill_steps.get(x, 0), fold.inner, fold.inner_step]
     for group in groups:
         words += group
     for src, dst in launch_offsets:
@@ -151,17 +164,28 @@ def prepare_blocks(
         words += [code, data_pointer(conversion), launch.units, src, dst]
     return BlockLaunch(
         plan,
-        load(KernelSpec("resize", (source,))),
+        load(KernelSpec("resize", (source, pixels))),
         np.array(words, np.int64).tobytes(),
         (*outer, *planes, roles.rows, roles.columns),
-        prod(sizes[x] for x in outer),
+        prod(blocks.outer[x].size if x in blocks.outer else sizes[x] for x in outer),
         inner,
-        source == "u1" and channels is None and _writes_bytes(layout, sizes, steps, roles),
+        source == "u1"
+        and channels is None
+        and ignored is None
+        and _writes_bytes(layout, sizes, steps, roles),
         flipped.nbytes,
         line,
-        t.band_bytes(fill.itemsize) + size,
-        (pixels, conversion),
+        line * t.SUMS[pixels],
+        t.band_bytes(fill.itemsize) * t.SUMS[pixels] + size,
+        (columns, conversion),
     )
+
+
+def _as_words(dtype: DType, *values: float) -> list[int]:
+    """Return numbers of a dtype, each at the beginning of a 64-bit word."""
+    words = np.zeros((len(values), 8 // dtype.itemsize), dtype)
+    words[:, 0] = values
+    return words.view(np.int64).ravel().tolist()
 
 
 def _plane_axes(

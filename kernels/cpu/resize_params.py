@@ -13,7 +13,9 @@ position of the table, and flags: the filter, ANTIALIAS, REVERSED, and DOUBLE fo
 The kernel "resize" resamples blocks of result rows and columns. Its parameter block begins with the
 words PLANES to WORDS, which are followed by
 
-    for each outer axis    its size, its stride in the output, its step in the fill values
+    for each outer axis    its size, its stride in the output, its step in the fill values, and the
+                           number and the stride of positions that are folded within: of n
+                           positions, position i is i // n strides and i % n folded strides away
     for each group         the first source element of a column, the number of elements (up to 4)
     for each launch        code, parameters and units of a conversion kernel, and the offsets of its
                            source and output
@@ -28,7 +30,8 @@ the address of the first one, the bytes of an area, and the number of areas; the
 
 A scratch area has the band of summed rows (`band_bytes`), the block of source columns, the block of
 result rows, offset and weight (TAP bytes) of every tap of the outer axes, the weights of the taps
-of a row, and a gathered piece of their source rows (`gathered_bytes` each).
+of a row, and a gathered piece of their source rows (`gathered_bytes` each). If elements are
+ignored, the band and the block of source columns are followed by one of the sums of valid weights.
 """
 
 from .params import LINE
@@ -53,9 +56,12 @@ POSITION = 2  # words of a position
     INNER_OUT,  # elements of a result column
     FILL,  # the address of the fill values of a column, then of one with flipped channels
     GROUPS, LAUNCHES,  # their numbers
+    IGNORED,  # the value of ignored elements, in the dtype of the sums
+    IS_NUMBER,  # 0 if it is NaN, else 1
+    LEAST,  # results whose valid weights have no larger sum are filled
     WORDS,
-) = range(12)  # fmt: skip
-AXIS = 3  # words of an outer axis
+) = range(15)  # fmt: skip
+AXIS = 5  # words of an outer axis
 GROUP = 2  # words of a group
 LAUNCH = 5  # words of a launch
 
@@ -74,6 +80,7 @@ SAMPLE = 4  # words of a sample before its axes
 GATHERED, CROPPED = 2, 3  # indices of two of these words
 UNLIMITED = 1 << 40  # source columns, more than any sample has
 
+SUMS = {"all": 1, "valid": 2}  # sums of an element: its own, and the one of its valid weights
 VECTOR = 16  # lanes: the rows of a block, and the elements that are loaded together
 WIDE = 4  # vectors of a row that are resampled together
 HALVED = 1, 3, 4  # bytes of columns that the kernel "halve" writes

@@ -244,40 +244,106 @@ def sum_taps(typingctx, src, step, weights, count, before, dst, dtype, summed, l
     `summed`. Arguments from `dtype` on are literals.
     """
     literals = (dtype, summed, lanes, vectors)
-    name, sum_name, n, width = (literal.literal_value for literal in literals)
+    codegen = _emit_sums(*(literal.literal_value for literal in literals))
+    pointers = types.uintp, types.intp, types.uintp, types.intp, types.uintp, types.uintp
+    return types.void(*pointers, *literals), codegen
+
+
+@intrinsic(prefer_literal=True)
+def sum_valid_taps(
+    typingctx, src, step, weights, count, before, dst, weights_before, weights_dst, ignored,
+    dtype, summed, lanes, vectors,
+):  # fmt: skip
+    """As sum_taps(...), for the items that are not ignored, and write the sums of their weights.
+
+    `ignored` is the address of the words IGNORED and IS_NUMBER.
+    """
+    literals = (dtype, summed, lanes, vectors)
+    codegen = _emit_sums(*(literal.literal_value for literal in literals))
+    pointers = types.uintp, types.intp, types.uintp, types.intp, *[types.uintp] * 5
+    return types.void(*pointers, *literals), codegen
+
+
+def _emit_sums(name, sum_name, n, width):
+    """Return the code of sum_taps(...), or of sum_valid_taps(...) if it has their arguments."""
     item, sum_item = DTYPES[name].item, DTYPES[sum_name].item
     type_ = COMPUTED[sum_name]
+    memory = ir.VectorType(element_type(name), n)
+    result = ir.VectorType(type_, n)
+
+    def find_valid(b, x, value, is_number):
+        is_other = b.fcmp_unordered("une", x, value)
+        if name[0] in "ui":
+            return is_other
+        return b.and_(is_other, b.or_(b.fcmp_ordered("ord", x, x), is_number))
 
     def codegen(context, b, signature, args):
-        source, stride, table, taps, start, target = args[:6]
-        memory = ir.VectorType(element_type(name), n)
-        result = ir.VectorType(type_, n)
-        before = [vload(b, start, sum_item * i * n, result) for i in range(width)]
+        source, stride, table, taps, start, target, *more = args[:-4]
+        starts, targets, value, is_number = [start], [target], None, None
+        if more:
+            starts, targets, ignored = [start, more[0]], [target, more[1]], more[2]
+            value = broadcast(b, vload(b, ignored, 0, type_, 8), result)
+            flag = b.trunc(vload(b, ignored, 8, I64, 8), ir.IntType(1))
+            is_number = broadcast(b, flag, ir.VectorType(flag.type, n))
+        zero = ir.Constant(result, None)
+        before = [vload(b, x, sum_item * i * n, result) for x in starts for i in range(width)]
         entry = b.block
         body = b.append_basic_block("tap")
         end = b.append_basic_block("tap.end")
         b.branch(body)
         b.position_at_end(body)
         index, run = b.phi(I64), b.phi(I64)
-        sums = [b.phi(result) for _ in range(width)]
+        sums = [b.phi(result) for _ in before]
         place = b.add(table, b.mul(index, ir.Constant(I64, sum_item)))
         weight = vload(b, place, 0, type_, sum_item)
         weight = broadcast(b, weight, result)
         fused = "llvm.fmuladd." + mangle(result)
-        more = []
-        for i, total in enumerate(sums):
+        added, added_weights = [], []
+        for i, total in enumerate(sums[:width]):
             x = cast(b, vload(b, run, i * n * item, memory), name, sum_name, False)
-            more.append(call(b, fused, result, x, weight, total))
+            if value is not None:
+                is_valid = find_valid(b, x, value, is_number)
+                x = b.select(is_valid, x, zero)
+                added_weights.append(b.fadd(sums[width + i], b.select(is_valid, weight, zero)))
+            added.append(call(b, fused, result, x, weight, total))
+        added += added_weights
         pairs = zip((index, run, *sums), (ir.Constant(I64, 0), source, *before), strict=True)
-        following = b.add(index, ir.Constant(I64, 1)), b.add(run, stride), *more
+        following = b.add(index, ir.Constant(I64, 1)), b.add(run, stride), *added
         for (phi, first), next_value in zip(pairs, following, strict=True):
             phi.add_incoming(first, entry)
             phi.add_incoming(next_value, b.block)
         b.cbranch(b.icmp_signed("<", following[0], taps), body, end)
         b.position_at_end(end)
-        for i, total in enumerate(more):
-            vstore(b, total, target, sum_item * i * n)
+        for i, total in enumerate(added):
+            vstore(b, total, targets[i // width], sum_item * (i % width) * n)
         return context.get_dummy_value()
 
-    pointers = types.uintp, types.intp, types.uintp, types.intp, types.uintp, types.uintp
-    return types.void(*pointers, *literals), codegen
+    return codegen
+
+
+@intrinsic(prefer_literal=True)
+def divide_sums(typingctx, sums, weights, fill, least, summed, vectors):
+    """Divide `vectors` vectors of sums, in place, by the sums of their weights.
+
+    Where the sum of weights is not above `least`, write the fill value of the vector instead.
+    `fill` and `least` are addresses. Arguments from `summed` on are literals.
+    """
+    name, width = summed.literal_value, vectors.literal_value
+    item, type_ = DTYPES[name].item, COMPUTED[name]
+    vector = ir.VectorType(type_, VECTOR)
+
+    def codegen(context, b, signature, args):
+        dividends, divisors, values, bound = args[:4]
+        lowest = broadcast(b, vload(b, bound, 0, type_, 8), vector)
+        one = broadcast(b, type_(1.0), vector)
+        for i in range(width):
+            divisor = vload(b, divisors, item * VECTOR * i, vector)
+            is_valid = b.fcmp_ordered(">", divisor, lowest)
+            mean = b.fdiv(
+                vload(b, dividends, item * VECTOR * i, vector), b.select(is_valid, divisor, one)
+            )
+            filled = broadcast(b, vload(b, values, item * i, type_, item), vector)
+            vstore(b, b.select(is_valid, mean, filled), dividends, item * VECTOR * i)
+        return context.get_dummy_value()
+
+    return types.void(*[types.uintp] * 4, summed, vectors), codegen

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from math import inf, isnan
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,14 @@ from ..options import CollateOptions, ConvertOptions
 from ..planning.batch.arguments import CropArgs, parse_per_sample
 from ..planning.batch.layout import check_same_rank_and_dtype
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import choose_summed_dtype, make_window_conversion
+from ..planning.batch.weights import (
+    check_fill,
+    check_ignored_value,
+    choose_summed_dtype,
+    make_window_conversion,
+)
 from ..planning.resize import LEAST_WEIGHT, ResizeOptions
-from ..spec import DType, as_dtype, dtype_kind, integer_bounds
+from ..spec import DType, as_dtype
 from ..taps import compute_axis_taps
 from .base import Adapter
 from .cupy import CudaAdapter
@@ -109,14 +114,14 @@ def stack_recorded_windows(
         ]
         shapes = axes.select_channels(shapes)
         options, array = _drop_channels(options), None
-    ignore = None if options.resize is None else options.resize.ignore
-    if options.resize is not None and ignore is not None:
-        options = replace(options, resize=options.resize._replace(ignore=None))
+    resize = options.resize
+    if resize is not None and resize.ignore is not None:
+        options = replace(options, resize=resize._replace(ignore=None))
     windows = Windows.of(options, shapes, dtype, crops)
     convert = make_stack_conversion(options, windows.shape, dtype)
     stack_windows = partial(_stack_windows, adapter, like)
-    if ignore is not None:
-        valid = ValidWindows(windows, ignore, like)
+    if resize is not None and resize.ignore is not None:
+        valid = ValidWindows(windows, resize.ignore, like)
         check_fill(valid.fill, convert.dtype or dtype)
         return valid.stack(samples, stack_windows), convert
     if array is not None and windows.has_kernels and _find_hook(like) is not None:
@@ -344,7 +349,7 @@ class ValidWindows:
     like: Any  # an array of the library that computes
 
     def __post_init__(self) -> None:
-        _check_is_value(self.ignore, as_dtype(self.windows.dtype))
+        check_ignored_value(self.ignore, as_dtype(self.windows.dtype))
         if not isinstance(self.like, np.ndarray) and not isinstance(self._library, ArrayNamespace):
             raise ArgumentError(
                 f"ignore= is computed on arrays of NumPy, torch and jax, not of "
@@ -425,24 +430,6 @@ def check_ignored(options: CollateOptions, dtype: DType) -> None:
     ignore = None if options.resize is None else options.resize.ignore
     if ignore is None:
         return
-    _check_is_value(ignore, dtype)
+    check_ignored_value(ignore, dtype)
     if options.fill is None and not options.may_fill:
         check_fill(np.array([ignore]).astype(dtype), options.convert.dtype or dtype)
-
-
-def _check_is_value(ignore: float, dtype: DType) -> None:
-    low, high = integer_bounds(dtype) if dtype_kind(dtype) in "ui" else (-inf, inf)
-    if dtype_kind(dtype) in "ui" and not (low <= ignore <= high and ignore % 1 == 0):
-        raise ArgumentError(
-            f"ignore={ignore}, but samples are {dtype}, which have no such value; give "
-            "the number that marks ignored pixels"
-        )
-
-
-def check_fill(fill: Array, target: DType) -> None:
-    """Raise ArgumentError if positions without a valid tap are NaN in a batch of integers."""
-    if dtype_kind(target) in "ui" and dtype_kind(fill.dtype) == "f" and np.isnan(fill).any():
-        raise ArgumentError(
-            f"positions without a valid pixel are nan, which a batch of {target} does not have; "
-            "give fill=, as in fill=0"
-        )

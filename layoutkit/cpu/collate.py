@@ -29,9 +29,17 @@ from ..planning.batch.arguments import CropArgs, PerSampleArgs, parse_offset_and
 from ..planning.batch.layout import BatchLayout, fill_array_of, make_batch_layout
 from ..planning.batch.placement import Placements, check_windows_inside, place_padded
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import moves_items, nearest_positions, options_of_floats
+from ..planning.batch.weights import (
+    IgnoredBits,
+    check_fill,
+    check_ignored_value,
+    find_ignored_bits,
+    moves_items,
+    nearest_positions,
+    options_of_floats,
+)
 from ..planning.channels import as_slice
-from ..planning.plan import Plan
+from ..planning.plan import Part, Plan
 from ..spec import DType
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
@@ -74,17 +82,12 @@ class CollateProgram:
         source: DType,
         out: Array | None,
     ) -> None:
-        batch = axes, count, window, source, out, supports_float16
-        self.layout = make_batch_layout(options, *batch)
-        resize = options.resize
-        if resize is not None and not moves_items(resize, source, supports_float16):
-            # Other filters average these items as floats; "nearest" has results of the same dtype.
-            to_target = options_of_floats(options.convert, self.layout.plan.target.dtype)
-            self.layout = make_batch_layout(replace(options, convert=to_target), *batch)
+        self.layout = lay_out_moved(options, axes, count, window, source, out)
         self._options = options
         self._axes = axes
         self._source = source
         self._count = count
+        self._ignored = find_replaced(options, axes, self.layout, source)
         self._axis_indices = axes.axis_indices
         self._positions: PerSampleArgs = {}
         if options.channels is not None and as_slice(options.channels) is None:
@@ -96,8 +99,8 @@ class CollateProgram:
         self._free_args: list[CollateArgs] = []
         self._nearest: Cache[tuple[Any, PerSampleArgs]] = Cache()
         self._boxes: dict[int, BoxLaunch] = {}  # by output alignment
-        self._jobs: dict[tuple[int, int], Job] = {}  # by row count, and alignment of moved windows
-        self._fill = self._make_fill_windows()
+        self._jobs: dict[tuple[int, bool], Job] = {}  # by row count; True: windows are moved
+        self._fill = make_fill_windows(options, axes, self.layout, source)
         self.nbytes = self._fill.nbytes + min(count * ARGUMENT_BYTES, MAX_REUSED_BYTES)
 
     def __call__(self, sources: SampleBatch, crops: CropArgs, out: Array | None) -> Array:
@@ -298,27 +301,18 @@ class CollateProgram:
 
     def _run(self, args: CollateArgs, plan_table: WindowPlanTable, dst: int) -> None:
         table = args.table
-        alignment, areas = 0, None
-        if args.head.item(t.MOVED_COUNT):
-            alignment = self._alignment(dst)
-            areas, address = self._make_areas(self._find_boxes(alignment))
-            table[args.states == t.MOVED, t.E_SOURCE] = address
+        is_moved, areas = bool(args.head.item(t.MOVED_COUNT)), None
+        if is_moved:
+            boxes = self._find_boxes(self._alignment(dst))
+            areas, address = make_areas(boxes.area_bytes, self._options.convert.threads)
+            columns = [t.E_SOURCE, t.E_PARAMETERS]
+            table[np.ix_(args.states == t.MOVED, columns)] = address, data_pointer(boxes.params)
         if plan_table.is_spread:
             table = self._expand_launches(args, plan_table)
-        key = len(table), alignment
+        key = len(table), is_moved
         job = self._jobs.get(key) or self._jobs.setdefault(key, self._job(*key))
         job.run(data_pointer(table), dst)
         del areas  # kept alive until the job has run
-
-    def _make_areas(self, boxes: BoxLaunch) -> tuple[Array, int]:
-        """Return memory with a scratch area for each thread, and its address."""
-        threads = self._options.convert.threads or get_num_threads()
-        head = -(-8 * (3 + threads) // LINE) * LINE
-        memory, address = empty_with_address((head + threads * boxes.area_bytes,), np.dtype("u1"))
-        words = memory[: 8 * (3 + threads)].view(np.int64)
-        words[:] = 0
-        words[:3] = address + head, boxes.area_bytes, threads
-        return memory, address
 
     def _expand_launches(self, args: CollateArgs, plan_table: WindowPlanTable) -> Array:
         """Return the table with one row per launch instead of one row per window."""
@@ -332,11 +326,8 @@ class CollateProgram:
                 rows.append(row)
         return np.array(rows)
 
-    def _job(self, rows: int, moved_alignment: int) -> Job:
-        """Return the job of a table with `rows` rows, each divided into equal shares of work.
-
-        `moved_alignment` is the alignment of windows in the output if some are moved, else 0.
-        """
+    def _job(self, rows: int, is_moved: bool) -> Job:
+        """Return the job of a table with `rows` rows, each divided into equal shares of work."""
         with fork.init_lock:
             from ..kernels.cpu.compiler import KernelSpec, load
             from ..kernels.cpu.launch import choose_shares
@@ -344,12 +335,9 @@ class CollateProgram:
             kernel = load(KernelSpec("collate", ("each",)))
         plan = self.layout.plan
         nbytes = plan.source.nbytes + plan.target.nbytes
-        moves = 0
-        if moved_alignment:
-            nbytes += prod(self.layout.shape) * MOVING_COST
-            moves = data_pointer(self._find_boxes(moved_alignment).params)
+        nbytes += is_moved * prod(self.layout.shape) * MOVING_COST
         shares, grain = choose_shares(rows, nbytes)
-        params = struct.pack("2q", shares, moves)
+        params = struct.pack("q", shares)
         threads = self._options.convert.threads
         return Job(kernel, params, rows * shares, grain, nbytes, threads)
 
@@ -366,6 +354,7 @@ class CollateProgram:
                     self._source,
                     channel,
                     self._fill,
+                    self._ignored,
                     alignment,
                     is_streamed(prod(self.layout.shape) * self.layout.dtype.itemsize),
                     supports_float16,
@@ -373,20 +362,66 @@ class CollateProgram:
             self._boxes[alignment] = boxes
         return boxes
 
-    def _make_fill_windows(self) -> Array:
-        """Return a window of fill values, and one with reversed channels; none without `fill`."""
-        options = self._options
-        axes = self._axes
-        window = self.layout.window
-        if not options.may_fill:
-            return np.empty(0, self._source)
-        pixel = fill_array_of(options, axes, window, self._source)
-        move = self.layout.options.pattern.resolve(window, self.layout.options.sizes)
-        along = [-1 if move.source.name(x) == CHANNEL else 1 for x in move.axes]
-        windows = empty((2, *window), self._source)
-        for part, values in zip(windows, (pixel, pixel[::-1]), strict=True):
-            part.reshape(move.sizes)[...] = values.reshape(along if len(pixel) > 1 else 1)
-        return windows
+
+def lay_out_moved(
+    options: CollateOptions,
+    axes: SampleAxes,
+    count: int,
+    window: tuple[int, ...],
+    source: DType,
+    out: Array | Part | None,
+) -> BatchLayout:
+    """Return the layout of a batch whose items are moved, not averaged."""
+    batch = axes, count, window, source, out, supports_float16
+    layout = make_batch_layout(options, *batch)
+    resize = options.resize
+    if resize is None or moves_items(resize, source, supports_float16):
+        return layout
+    # Other filters average these items as floats; "nearest" has results of the same dtype.
+    to_target = options_of_floats(options.convert, layout.plan.target.dtype)
+    return make_batch_layout(replace(options, convert=to_target), *batch)
+
+
+def find_replaced(
+    options: CollateOptions, axes: SampleAxes, layout: BatchLayout, source: DType
+) -> IgnoredBits | None:
+    """Return the ignored items, which fill values replace; None if no item is replaced.
+
+    Raises ArgumentError if samples cannot have the ignored value, or a batch its replacement.
+    """
+    resize = options.resize
+    if resize is None or resize.ignore is None:
+        return None
+    check_ignored_value(resize.ignore, source)
+    check_fill(fill_array_of(options, axes, layout.window, source), layout.plan.target.dtype)
+    return find_ignored_bits(resize.ignore, source) if options.may_fill else None
+
+
+def make_fill_windows(
+    options: CollateOptions, axes: SampleAxes, layout: BatchLayout, source: DType
+) -> Array:
+    """Return a window of fill values, and one with reversed channels; none without `fill`."""
+    window = layout.window
+    if not options.may_fill:
+        return np.empty(0, source)
+    pixel = fill_array_of(options, axes, window, source)
+    move = layout.options.pattern.resolve(window, layout.options.sizes)
+    along = [-1 if move.source.name(x) == CHANNEL else 1 for x in move.axes]
+    windows = empty((2, *window), source)
+    for part, values in zip(windows, (pixel, pixel[::-1]), strict=True):
+        part.reshape(move.sizes)[...] = values.reshape(along if len(pixel) > 1 else 1)
+    return windows
+
+
+def make_areas(area_bytes: int, threads: int | None) -> tuple[Array, int]:
+    """Return memory with a scratch area for each thread, and its address."""
+    threads = threads or get_num_threads()
+    head = -(-8 * (3 + threads) // LINE) * LINE
+    memory, address = empty_with_address((head + threads * area_bytes,), np.dtype("u1"))
+    words = memory[: 8 * (3 + threads)].view(np.int64)
+    words[:] = 0
+    words[:3] = address + head, area_bytes, threads
+    return memory, address
 
 
 BatchProgram: TypeAlias = CollateProgram | ResizeProgram

@@ -1,13 +1,14 @@
 """Pack samples of different sizes on the CPU with one job.
 
 A table has one entry for each window, or for each launch of its plan. The kernel "each" of
-`kernels/cpu/collate.py` runs the entries. Windows of equal sizes and strides share a plan. Windows
-of resized samples share the plan of their blocks, also with windows of other sizes.
+`kernels/cpu/collate.py` runs the entries. Windows of equal sizes and strides share a plan. The
+nearest pixels, positions outside of samples and uneven channels are moved in boxes. Windows of
+samples that are averaged share the plan of their blocks, also with windows of other sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 from .._utils import fork
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..buffers import empty_with_address
+from ..kernels.cpu import collate_params as collate
 from ..kernels.cpu import resize_params as t
 from ..kernels.cpu.collate_params import (
     E_CODE,
@@ -30,12 +32,12 @@ from ..layout.pattern import Permutation
 from ..memory import Array, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions
-from ..planning.batch.arguments import CropArgs
-from ..planning.batch.blocks import Blocks, divide_window
-from ..planning.batch.layout import BatchLayout, make_batch_layout
+from ..planning.batch.arguments import CropArgs, PerSampleArgs
+from ..planning.batch.layout import BatchLayout
 from ..planning.batch.packing import PackedLayout
 from ..planning.batch.placement import Placements
 from ..planning.batch.samples import SampleAxes
+from ..planning.batch.weights import can_replace_ignored, nearest_positions
 from ..planning.channels import as_slice
 from ..planning.loops import byte_strides
 from ..planning.plan import Part
@@ -44,20 +46,28 @@ from ..spec import DType
 from ..taps import RESAMPLING_COST
 from ..threads.limits import get_num_threads
 from ..threads.pool import Job
+from .collate import MOVING_COST, find_replaced, lay_out_moved, make_areas, make_fill_windows
 from .program import supports_float16
-from .resize import PlacedSamples, ResizeProgram
+from .resize import BlockedLaunch, PlacedSamples, ResizeProgram
 from .window_table import SampleBatch, WindowPlan, is_streamed, make_window_plan, with_addresses
 
 if TYPE_CHECKING:
-    from ..kernels.cpu.resize_launch import BlockLaunch
+    from ..kernels.cpu.collate_launch import BoxLaunch
 
 # Shares per thread into which resized windows are divided, so that threads end at about the same
 # time although windows differ in size.
 SHARES = 64
 
 
+class _Moves(NamedTuple):
+    """The moves of windows of one size, by position."""
+
+    boxes: BoxLaunch
+    fill: Array  # windows of fill values, which the moves refer to
+
+
 class PackedProgram:
-    """The program that packs samples of one rank and dtype, which are not resized.
+    """The program that packs samples of one rank and dtype, whose items are moved.
 
     Several threads may call it at once: a call changes only caches.
     """
@@ -69,6 +79,7 @@ class PackedProgram:
         # By the shape of a window, the strides of samples, and the memory of the batch.
         self._layouts: Cache[BatchLayout] = Cache()
         self._plans: Cache[WindowPlan] = Cache()
+        self._moves: Cache[_Moves] = Cache()
 
     def find_layouts(self, packed: PackedLayout, out: Part | None) -> list[BatchLayout]:
         """Return the layout of each window, in its part of the batch.
@@ -87,18 +98,9 @@ class PackedProgram:
         key = window, out
         layout = self._layouts.get(key)
         if layout is None:
-            layout = make_batch_layout(
-                self._options, self._axes, 1, window, self._source, out, supports_float16
-            )
+            layout = lay_out_moved(self._options, self._axes, 1, window, self._source, out)
             cache_put(self._layouts, key, layout, PROGRAM_SIZE_ESTIMATE)
         return layout
-
-    def supports(self, layouts: list[BatchLayout], placements: Placements) -> bool:
-        """Return True if every window is converted in one step, and is inside of its sample."""
-        channels = self._options.channels
-        is_even = channels is None or as_slice(channels) is not None
-        is_direct = all(layout.post_conversion is None for layout in layouts)
-        return is_even and is_direct and not placements.outside.any()
 
     def __call__(
         self,
@@ -107,30 +109,151 @@ class PackedProgram:
         layouts: list[BatchLayout],
         packed: PackedLayout,
         out: Array,
-    ) -> None:
-        """Write the converted windows to `out`, which has the memory of the batch."""
-        starts, strides = self._locate_windows(sources, placements, packed.windows)
+    ) -> bool:
+        """Write the converted windows to `out`, which has the memory of the batch; return True.
+
+        Returns False if kernels cannot write them in one pass; nothing has been written.
+        """
+        if any(layout.post_conversion is not None for layout in layouts):
+            return False
         row_bytes = out.strides[0]
         dst = data_pointer(out)
         bits = dst | row_bytes | LINE
         alignment = bits & -bits
         stream = is_streamed(out.nbytes)
+        rows = (packed.offsets[:-1] * row_bytes).tolist()
+        channels = self._options.channels
+        is_even = channels is None or as_slice(channels) is not None
+        has_folds = any(len(group) > 1 for group in self._axes.pattern.source.groups)
+        if self._options.resize is None and is_even and not placements.outside.any():
+            windows = self._locate_windows(sources, placements, packed.windows)
+            self._convert(windows, rows, layouts, alignment, stream, out)
+        elif has_folds or not can_replace_ignored(self._options.resize, self._source):
+            # Boxes of folded axes are whole windows, which are moved slower than sample by sample.
+            return False
+        else:
+            self._move(sources, placements, rows, layouts, alignment, stream, out)
+        return True
+
+    def _convert(
+        self,
+        windows: tuple[Array, Array],
+        rows: list[int],
+        layouts: list[BatchLayout],
+        alignment: int,
+        stream: bool,
+        out: Array,
+    ) -> None:
+        """Convert windows, of these addresses and strides, to `rows`, in bytes from `out`."""
         entries, plans = [], []
-        columns = starts.tolist(), strides.tolist(), packed.offsets.tolist()
-        for start, steps, row, layout in zip(*columns, layouts, strict=False):
+        starts, strides = windows
+        for start, steps, row, layout in zip(
+            starts.tolist(), strides.tolist(), rows, layouts, strict=True
+        ):
             if 0 in layout.shape:
                 continue
             plan = self._find_plan(layout, tuple(steps), alignment, stream)
             plans.append(plan)
             code, address = plan.code, data_pointer(plan.params)
             entries += [
-                (code, address, start + source, row * row_bytes + target, plan.units, 0)
+                (code, address, start + source, row + target, plan.units, 0)
                 for source, target in plan.launch_offsets
             ]
         if entries:
             self._run(
                 np.array(entries, np.int64), sum(plan.plan.source.nbytes for plan in plans), out
             )
+
+    def _move(
+        self,
+        sources: SampleBatch,
+        placements: Placements,
+        rows: list[int],
+        layouts: list[BatchLayout],
+        alignment: int,
+        stream: bool,
+        out: Array,
+    ) -> None:
+        """Move windows by position, in boxes, to `rows`, in bytes from `out`."""
+        table, positions = self._describe_windows(sources, placements, layouts)
+        found = [
+            (number, self._find_moves(layout, alignment, stream))
+            for number, layout in enumerate(layouts)
+            if 0 not in layout.shape
+        ]
+        if not found:
+            return
+        area_bytes = max(moves.boxes.area_bytes for _, moves in found)
+        areas, address = make_areas(area_bytes, self._options.convert.threads)
+        first = data_pointer(table)
+        entries = [
+            (
+                0,
+                data_pointer(moves.boxes.params),
+                address,
+                rows[number],
+                0,
+                first + number * table.strides[0],
+            )
+            for number, moves in found
+        ]
+        self._run(np.array(entries, np.int64), MOVING_COST * out.size, out)
+        del areas, positions  # kept alive until the job has run
+
+    def _describe_windows(
+        self, sources: SampleBatch, placements: Placements, layouts: list[BatchLayout]
+    ) -> tuple[Array, PerSampleArgs]:
+        """Return a row for each window that is moved (collate_params.py), and its positions."""
+        if sources.addresses is None:
+            raise RuntimeError("samples without addresses")
+        starts, _, strides = sources.addresses
+        count, axes = strides.shape
+        windows = np.array([layout.window for layout in layouts], np.int64)
+        positions = {}
+        if self._options.resize is not None:
+            resized = tuple((self._axes.resized | self._axes.resizable).values())
+            positions = nearest_positions(replace(placements, resized=resized))
+        if self._options.channels is not None:
+            channel = self._axes.axis_indices[CHANNEL]
+            selected = np.array(self._options.channels, np.int64)
+            positions[channel] = np.broadcast_to(selected, (count, len(selected)))
+        table = np.zeros((count, collate.ROW + collate.ROW_ARRAYS * axes), np.int64)
+        table[:, collate.ORIGIN] = starts
+        arrays = table[:, collate.ROW :].reshape(count, collate.ROW_ARRAYS, axes)
+        arrays[:, collate.WINDOW_OFFSETS] = placements.begins
+        arrays[:, collate.SAMPLE_SIZES] = placements.lengths
+        arrays[:, collate.GAPS] = strides
+        arrays[:, collate.WINDOW_STRIDES] = np.where(placements.flips, -1, 1)
+        for axis, indices in positions.items():
+            tables = data_pointer(indices) + np.arange(count) * indices.strides[0]
+            arrays[:, collate.TABLES, axis] = tables
+            arrays[:, collate.WINDOW_OFFSETS, axis] = 0
+            arrays[:, collate.SAMPLE_SIZES, axis] = windows[:, axis]
+        return table, positions
+
+    def _find_moves(self, layout: BatchLayout, alignment: int, stream: bool) -> _Moves:
+        key = layout.window, layout.strides, layout.dtype, alignment, stream
+        moves = self._moves.get(key)
+        if moves is None:
+            channel = self._axes.axis_indices.get(CHANNEL, -1)
+            memory = self._options, self._axes, layout, self._source
+            fill, ignored = make_fill_windows(*memory), find_replaced(*memory)
+            with fork.init_lock:
+                from ..kernels.cpu.collate_launch import prepare_boxes
+
+                boxes = prepare_boxes(
+                    layout,
+                    self._source,
+                    channel,
+                    fill,
+                    ignored,
+                    alignment,
+                    stream,
+                    supports_float16,
+                )
+            moves = _Moves(boxes, fill)
+            cache_put(self._moves, key, moves, PROGRAM_SIZE_ESTIMATE + fill.nbytes)
+        return moves
 
     def _locate_windows(
         self, sources: SampleBatch, placements: Placements, windows: Array
@@ -177,22 +300,9 @@ def _run_entries(
         from ..kernels.cpu.compiler import KernelSpec, load
 
         kernel = load(KernelSpec("collate", ("each",)))
-    params = np.array([shares, 0], np.int64).tobytes()
+    params = np.array([shares], np.int64).tobytes()
     job = Job(kernel, params, len(table) * shares, grain, nbytes, threads)
     job.run(data_pointer(table), data_pointer(out))
-
-
-class _ResizedWindow(NamedTuple):
-    """The blocks of a window of a resized sample, and the launch that writes them."""
-
-    launch: BlockLaunch
-    params: Array  # of the launch
-    places: Array  # of the blocks, as in `Blocks`
-
-    @property
-    def units(self) -> int:
-        """The number of units of work."""
-        return self.launch.repeats * len(self.places)
 
 
 class PackedResizeProgram(ResizeProgram):
@@ -212,9 +322,6 @@ class PackedResizeProgram(ResizeProgram):
     ) -> None:
         super().__init__(options, resize, axes, 1, window, source, out)
         self.layout = self.layout._replace(step=0)  # a call block has one sample
-        # By the size of a window, the memory of the batch, and the memory order of samples.
-        self._windows: Cache[_ResizedWindow] = Cache()
-        self._block_launches: Cache[BlockLaunch] = Cache()  # by the sizes and strides of a block
 
     def _place(self, lengths: Array, args: CropArgs) -> Placements:
         placements: Placements = args.placements
@@ -229,58 +336,30 @@ class PackedResizeProgram(ResizeProgram):
         """
         args = CropArgs(placements=placements)
         samples = self._place_samples(with_addresses(sources), args)
-        if {*self._analyze_order(samples.order).roles.outer} & {*self._folds}:
+        outer = self._analyze_order(samples.order).roles.outer
+        if any(len(self._folds.get(x, "xx")) != 2 for x in outer):
             return False
         stream = is_streamed(out.nbytes)
-        windows = [self._find_window(samples, move, out, stream) for move in packed.moves]
+        windows = [self._find_packed_launch(samples, x, out, stream) for x in packed.moves]
         if len({window.launch.slots for window in windows}) > 1:
             return False
         self._run(samples, windows, packed.offsets, out)
         return True
 
-    def _find_window(
+    def _find_packed_launch(
         self, samples: PlacedSamples, move: Permutation, out: Array, stream: bool
-    ) -> _ResizedWindow:
-        """Return the cached blocks of a window, by its move to the batch."""
+    ) -> BlockedLaunch:
+        """Return the cached launch of a window, by its move to the batch."""
         bits = data_pointer(out) | LINE
         alignment = gcd(bits & -bits, out.strides[0])  # samples begin at rows of the batch
-        order = samples.order, samples.channels, samples.selects
-        key = move.sizes, out.strides, alignment, stream, order
-        window = self._windows.get(key)
-        if window is None:
-            letters, sizes = move.target_axes, move.target_sizes
-            strides = byte_strides(move.target.groups, letters, sizes, out.strides)
-            steps = dict(zip(letters, strides, strict=True))
-            roles = self._analyze_order(samples.order).roles
-            sizes_by_letter = dict(zip(letters, sizes, strict=True))
-            blocks = divide_window(roles, self._folds, sizes_by_letter, steps, t.VECTOR, True)
-            alignment = gcd(alignment, *blocks.places[:, 2].tolist())
-            launch = self._find_block_launch(samples, blocks, steps, alignment, stream)
-            params = np.frombuffer(launch.params, np.int64)
-            window = _ResizedWindow(launch, params, blocks.places)
-            cache_put(self._windows, key, window, PROGRAM_SIZE_ESTIMATE)
-        return window
-
-    def _find_block_launch(
-        self,
-        samples: PlacedSamples,
-        blocks: Blocks,
-        steps: Mapping[str, int],
-        alignment: int,
-        stream: bool,
-    ) -> BlockLaunch:
-        """Return the cached launch of blocks, which windows of other sizes may have, too."""
-        used_steps = {x: step for x, step in steps.items() if blocks.sizes.get(x) != 1}
-        order = samples.order, samples.channels, samples.selects
-        key = *blocks.sizes.items(), *used_steps.items(), alignment, stream, order
-        launch = self._block_launches.get(key)
-        if launch is None:
-            launch = self._prepare_launch(samples, blocks, steps, alignment, stream)
-            cache_put(self._block_launches, key, launch, PROGRAM_SIZE_ESTIMATE)
-        return launch
+        letters, sizes = move.target_axes, move.target_sizes
+        strides = byte_strides(move.target.groups, letters, sizes, out.strides)
+        steps = dict(zip(letters, strides, strict=True))
+        window = dict(zip(letters, sizes, strict=True))
+        return self._find_launch(samples, window, steps, alignment, stream)
 
     def _run(
-        self, samples: PlacedSamples, windows: list[_ResizedWindow], offsets: Array, out: Array
+        self, samples: PlacedSamples, windows: list[BlockedLaunch], offsets: Array, out: Array
     ) -> None:
         """Write the windows of samples to rows of `out`, from `offsets` on."""
         threads = self._options.convert.threads or get_num_threads()
@@ -302,16 +381,17 @@ class PackedResizeProgram(ResizeProgram):
         del areas, memory  # kept alive until the job has run
 
     def _make_call_blocks(
-        self, samples: PlacedSamples, windows: list[_ResizedWindow], threads: int
+        self, samples: PlacedSamples, windows: list[BlockedLaunch], threads: int
     ) -> tuple[Array, Array, Array]:
         """Return a block of areas and call blocks (resize_params.py), without addresses of areas.
 
         Also return the call blocks alone, a view with a row for each sample, and the tap tables.
         """
-        largest = max((x.launch for x in windows), key=lambda launch: launch.area_bytes)
-        columns = self._find_slots(largest)
-        taps = self._make_tap_tables(columns, samples)
-        rows, room, areas = self._fill_samples(largest, samples, columns, taps, threads)
+        largest = max(windows, key=lambda window: window.launch.area_bytes)
+        taps = self._make_tap_tables(largest.columns, samples)
+        rows, room, areas = self._fill_samples(
+            largest.launch, samples, largest.columns, taps, threads
+        )
         rows[:, 0] += samples.starts
         words = np.zeros(len(areas) + len(windows) * (t.CALL + rows.shape[1]), np.int64)
         words[: len(areas)] = areas

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
 
 from .._utils import fork
-from .._utils.cache import Cache, cache_clear, cache_replace
+from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_clear, cache_put, cache_replace
 from ..buffers import add_clear_hook, empty, empty_with_address
 from ..kernels.cpu import resize_params as t
 from ..kernels.cpu.caches import l2_cache_bytes
@@ -33,8 +33,10 @@ from ..planning.batch.layout import AxisRoles, assign_roles, fill_array_of, make
 from ..planning.batch.placement import Placements
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import (
+    check_fill,
     choose_summed_dtype,
     count_halving_taps,
+    find_ignored,
     moves_items,
     options_of_floats,
 )
@@ -83,13 +85,18 @@ class _AxisOrder(NamedTuple):
     is_sorted: bool  # True if the resized axes are in the order of the pattern
 
 
-class _BlockedLaunch(NamedTuple):
-    """A launch, and the blocks of each window."""
+class BlockedLaunch(NamedTuple):
+    """The blocks of windows of one size, and the launch that writes them."""
 
     launch: BlockLaunch
-    blocks: Blocks
-    address: int  # of the places of blocks
+    params: Array  # of the launch
+    places: Array  # of the blocks, as in `Blocks`
     columns: list[int | None]  # of placements, for the slots of the launch; None: one position
+
+    @property
+    def units(self) -> int:
+        """The number of units of work of a window."""
+        return self.launch.repeats * len(self.places)
 
 
 class _Run(NamedTuple):
@@ -157,11 +164,15 @@ class ResizeProgram:
         batch = axes, count, window, self._summed, out, supports_float16
         self.layout = make_batch_layout(floats, *batch)
         self._is_empty = 0 in self.layout.shape
+        self._ignored = find_ignored(resize, source)
+        if self._ignored is not None:
+            check_fill(fill_array_of(options, axes, window, source), checked.plan.target.dtype)
         self._gathered_bytes = t.gathered_bytes(source.itemsize)
         self._index_axes(window)
         self._orders: dict[str, _AxisOrder] = {}
-        # By axis order, channels and alignment.
-        self._launches: dict[Any, _BlockedLaunch] = {}
+        # By the size of a window, the memory of the batch, and the memory order of samples.
+        self._launches: Cache[BlockedLaunch] = Cache()
+        self._block_launches: Cache[BlockLaunch] = Cache()  # by the sizes and strides of a block
         self.last_run: Cache[_Run] = Cache()
         with fork.init_lock:
             _programs.add(self)
@@ -218,7 +229,7 @@ class ResizeProgram:
             return []
         sources = with_addresses(sources)
         samples = self._place_samples(sources, crops)
-        return [] if self._is_empty else [self._find_launch(samples, LINE).launch.plan]
+        return [] if self._is_empty else [self._find_window_launch(samples, LINE).launch.plan]
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -336,7 +347,7 @@ class ResizeProgram:
             inside.append(slice(first, last))
             part.append(slice(begin + first, begin + last))
         if any(s != slice(0, size) for s, size in zip(inside, sizes, strict=True)):
-            copy[...] = self._fill_pixel(samples.flips_fill[number])
+            copy[...] = self._outside_pixel(samples.flips_fill[number])
         flips = placements.flips[number].tolist()
         axes = [a for a, y in enumerate(self._letters) if flips[a] and y not in self._resized]
         copy_array(np.flip(x[tuple(part)], tuple(axes)), copy[tuple(inside)])
@@ -346,35 +357,74 @@ class ResizeProgram:
         """Return the fill values in the dtype of samples: one, or one per channel of a window."""
         return fill_array_of(self._options, self._axes, self.layout.window, self._source)
 
-    def _fill_pixel(self, is_flipped: bool) -> Array:
-        """Return the fill values with the axes of a sample, reversed for flipped channels."""
+    def _outside_pixel(self, is_flipped: bool) -> Array:
+        """Return the values of a sample outside of it, with its axes.
+
+        They are the fill values, reversed for flipped channels, or ignored.
+        """
+        if self._resize.ignore is not None:
+            return np.array(self._resize.ignore).astype(self._source)
         fill = self._fill()
         along = [-1 if x == self._channel else 1 for x in self._sizes]
         return (fill[::-1] if is_flipped else fill).reshape(along if len(fill) > 1 else 1)
 
     # -- execution -------------------------------------------------------------------------
 
-    def _find_launch(self, samples: PlacedSamples, alignment: int) -> _BlockedLaunch:
-        """Return the cached launch for samples of an axis order and outputs of an alignment."""
-        channels = self._options.channels if samples.selects else None
-        key = samples.order, samples.channels, channels, alignment
-        blocked = self._launches.get(key)
-        if blocked is None:
-            region = self.layout.sample_region
-            targets = "".join(self.layout.options.pattern.target.groups)
-            steps = dict(zip(targets, region.strides, strict=True))
-            roles = self._analyze_order(samples.order).roles
-            blocks = divide_window(roles, {}, self._sizes, steps, t.VECTOR, False)
-            nbytes = prod(self.layout.shape) * self.layout.dtype.itemsize
-            launch = self._prepare_launch(samples, blocks, steps, alignment, is_streamed(nbytes))
-            columns = self._find_slots(launch)
-            blocked = _BlockedLaunch(launch, blocks, data_pointer(blocks.places), columns)
-            self._launches[key] = blocked
-        return blocked
+    def _find_window_launch(self, samples: PlacedSamples, alignment: int) -> BlockedLaunch:
+        """Return the cached launch of the windows, for outputs of an alignment."""
+        targets = "".join(self.layout.options.pattern.target.groups)
+        steps = dict(zip(targets, self.layout.sample_region.strides, strict=True))
+        nbytes = prod(self.layout.shape) * self.layout.dtype.itemsize
+        return self._find_launch(samples, self._sizes, steps, alignment, is_streamed(nbytes))
 
-    def _find_slots(self, launch: BlockLaunch) -> list[int | None]:
-        """Return the column in Placements of each axis with tap tables; None: one position."""
-        return [self._letters.index(x) if x else None for x in launch.slots]
+    def _find_launch(
+        self,
+        samples: PlacedSamples,
+        window: Mapping[str, int],
+        steps: Mapping[str, int],
+        alignment: int,
+        stream: bool,
+    ) -> BlockedLaunch:
+        """Return the cached launch of windows.
+
+        window    their size, by letter
+        steps     the strides in the output, by letter
+        alignment    a power of two that divides the addresses of windows in the output
+        stream    True if the batch is written past the caches
+        """
+        order = samples.order, samples.channels, samples.selects
+        key = *window.items(), *steps.values(), alignment, stream, order
+        found = self._launches.get(key)
+        if found is None:
+            roles = self._analyze_order(samples.order).roles
+            is_packed = bool(self._folds)
+            blocks = divide_window(roles, self._folds, window, steps, t.VECTOR, is_packed)
+            alignment = gcd(alignment, *blocks.places[:, 2].tolist())
+            launch = self._find_block_launch(samples, blocks, steps, alignment, stream)
+            columns = [self._letters.index(x) if x else None for x in launch.slots]
+            params = np.frombuffer(launch.params, np.int64)
+            found = BlockedLaunch(launch, params, blocks.places, columns)
+            cache_put(self._launches, key, found, PROGRAM_SIZE_ESTIMATE)
+        return found
+
+    def _find_block_launch(
+        self,
+        samples: PlacedSamples,
+        blocks: Blocks,
+        steps: Mapping[str, int],
+        alignment: int,
+        stream: bool,
+    ) -> BlockLaunch:
+        """Return the cached launch of blocks, which windows of several sizes may have."""
+        used_steps = {x: step for x, step in steps.items() if blocks.sizes.get(x) != 1}
+        order = samples.order, samples.channels, samples.selects
+        outer = tuple((*fold, steps.get(x)) for x, fold in blocks.outer.items())
+        key = *blocks.sizes.items(), *used_steps.items(), *outer, alignment, stream, order
+        launch = self._block_launches.get(key)
+        if launch is None:
+            launch = self._prepare_launch(samples, blocks, steps, alignment, stream)
+            cache_put(self._block_launches, key, launch, PROGRAM_SIZE_ESTIMATE)
+        return launch
 
     def _prepare_launch(
         self,
@@ -385,7 +435,8 @@ class ResizeProgram:
         stream: bool,
     ) -> BlockLaunch:
         """Return the launch of blocks; see `prepare_blocks`."""
-        fill = self._fill() if self._options.may_fill else np.zeros(1, self._source)
+        is_used = self._options.may_fill or self._ignored is not None
+        fill = self._fill() if is_used else np.zeros(1, self._source)
         with fork.init_lock:
             from ..kernels.cpu.resize_launch import prepare_blocks
 
@@ -398,6 +449,7 @@ class ResizeProgram:
                 self._options.channels if samples.selects else None,
                 samples.channels,
                 fill.astype(self._summed),
+                self._ignored,
                 kernel_dtype_name(self._source),
                 alignment,
                 stream,
@@ -422,7 +474,7 @@ class ResizeProgram:
         samples = self._place_samples(sources, crops)
         if self._is_empty:
             return None
-        run = self._make_run(self._find_launch(samples, alignment), samples, key, threads)
+        run = self._make_run(self._find_window_launch(samples, alignment), samples, key, threads)
         if key is not None and not samples.copies:
             cache_replace(self.last_run, None, run, run.nbytes)
         return run
@@ -433,18 +485,19 @@ class ResizeProgram:
         return () if x.offset is x.flip is x.crop is x.placements is None else None
 
     def _make_run(
-        self, found: _BlockedLaunch, samples: PlacedSamples, key: Any, threads: int
+        self, found: BlockedLaunch, samples: PlacedSamples, key: Any, threads: int
     ) -> _Run:
         """Return the run of a batch."""
-        launch, blocks, places, columns = found
+        launch, _, places, columns = found
         placements = samples.placements
         taps = self._make_tap_tables(columns, samples)
-        units = launch.repeats * len(blocks.places) * self._count
+        units = found.units * self._count
         threads = min(threads, units)
         table, room, areas = self._fill_samples(launch, samples, columns, taps, threads)
         words = np.zeros(len(areas) + t.CALL + table.size, np.int64)
         words[: len(areas)] = areas
-        head = 0, room, units // self._count, len(blocks.places), places, *taps.counts[-2:, 0]
+        address = data_pointer(places)
+        head = 0, room, found.units, len(places), address, *taps.counts[-2:, 0]
         words[len(areas) : len(areas) + t.CALL] = head
         words[len(areas) + t.CALL :] = table.ravel()
         nbytes = int(np.add.reduce(np.multiply.reduce(placements.sizes, 1))) * self._source.itemsize
@@ -459,7 +512,7 @@ class ResizeProgram:
             words,
             table.shape,
             samples.starts if samples.copies else None,
-            (launch, blocks, taps.memory, *samples.copies),
+            (launch, places, taps.memory, *samples.copies),
         )
 
     def _fill_samples(
@@ -491,10 +544,10 @@ class ResizeProgram:
                 table[:, t.SAMPLE + 2 * slot + 1] = samples.strides[:, column]
         # A column of size 1 may have any stride.
         table[:, -1] = launch.inner * self._source.itemsize
-        limit = l2_cache_bytes() // COLUMN_SHARE // launch.line
+        limit = l2_cache_bytes() // COLUMN_SHARE // launch.column_bytes
         least = column_taps * launch.inner + t.VECTOR
         room = max(least, min(int(np.maximum.reduce(crops)) * launch.inner, limit))
-        area_bytes = room * launch.line + launch.area_bytes
+        area_bytes = room * launch.column_bytes + launch.area_bytes
         area_bytes += t.TAP * prod(outer_taps) + launch.line // t.VECTOR * row_taps
         area_bytes += row_taps * self._gathered_bytes
         return table, room, [0, -(-area_bytes // LINE) * LINE, threads, *[0] * threads]

@@ -8,6 +8,8 @@ from layoutkit.bench import main, samples
 from layoutkit.bench.protocol import Budget
 from layoutkit.bench.sample_cases import (
     FORMULA,
+    PATCHES,
+    PackedCase,
     SampleCase,
     random_crops,
     random_images,
@@ -62,6 +64,22 @@ def test_resized_batches_have_a_second_line_without_antialias(capsys):
     assert all("torch" in line and "OpenCV INTER_AREA" in line for line in lines[::2])
     assert all(line.startswith("  without antialias") for line in lines[1::2])
     assert ["Pillow" in line for line in lines[::2]] == [True, True, False, True, True]
+
+
+def test_patches_are_compared_with_torch(capsys, monkeypatch):
+    pytest.importorskip("torch")
+    images = [RNG.integers(0, 256, shape, np.uint8) for shape in [(28, 42, 3), (56, 14, 3)]]
+    resized = PATCHES | {"resize": "bicubic", "multiple": 28}
+    cases = [
+        PackedCase("bytes", "(bhw)(cpq)", images, PATCHES, at_least=0.6),
+        PackedCase("resized", "(bhw)(cpq)", images, resized | FORMULA),
+    ]
+    monkeypatch.setattr(samples, "collate_cases", lambda: cases)
+    assert main(table="collate", quick=True) == 0
+    *_, moved, averaged = capsys.readouterr().out.splitlines()
+    assert "(0.60)" in moved
+    assert moved.endswith(" torch")
+    assert averaged.endswith(" torch")
 
 
 @pytest.mark.parametrize("case", COLLATE + RESIZE, ids=lambda case: f"{case.name} {case.to}")

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import layoutkit
-from layoutkit import Collator, collate
+from layoutkit import Collator, collate, convert
+from layoutkit.spec import as_dtype
 from tests.helpers.arrays_of import assert_same
 from tests.helpers.resizing import FILTERS, along, weights
 
@@ -90,6 +91,28 @@ def test_nearest_pixels_that_are_ignored_are_filled(dtype):
     assert_same(collate([labels], "hw->bhw", ignore=1, **options), plain)
     filled = np.where(plain == 1, 0, plain).astype(dtype)
     assert_same(collate([labels], "hw->bhw", ignore=1, fill=0, **options), filled)
+
+
+@given(
+    st.sampled_from(
+        [("uint8", 3), ("int64", -1), ("float16", 0), ("bfloat16", NAN), ("float32", -0.0),
+         ("float64", NAN), ("float32", -9999), ("complex64", 0)]
+    ),
+    st.sampled_from(["hwc->bchw", "hwc->bhwc", "hwc->bwhc"]),
+    st.tuples(st.integers(1, 70), st.integers(1, 90)),
+    st.booleans(),
+)  # fmt: skip
+def test_ignored_items_are_equal_as_numbers(kind, pattern, sizes, flip):
+    dtype, ignore = kind
+    values = [ignore, 0, 7] if dtype in ("uint8", "int64") else [ignore, -0.0, 0, 5, np.inf, -1]
+    x = RNG.choice(np.array(values), (40, 33, 3)).astype(as_dtype(dtype))
+    options = {"h": sizes[0], "w": sizes[1], "resize": "nearest", "flip": {"c": flip}}
+    fill = np.array([1, 2, 3], x.dtype)
+    plain = collate([x], "hwc->bhwc", **options)
+    is_ignored = plain != plain if np.isnan(ignore) else plain == ignore
+    expected = np.where(is_ignored, fill[::-1] if flip else fill, plain)
+    batch = collate([x], pattern, ignore=ignore, fill=(1, 2, 3), **options)
+    assert_same(batch, convert(expected, f"bhwc->{pattern[5:]}"))
 
 
 def test_crops_flips_channels_layouts_and_outputs():

@@ -21,6 +21,7 @@ from layoutkit import (
     collate,
     convert,
 )
+from layoutkit.packing import PackedCollation
 
 PATCHES = "(hp)(wq)c->(bhw)(cpq)"
 MERGED = "(hmp)(wnq)c->(bhwmn)(cpq)"
@@ -109,7 +110,8 @@ def test_axes_with_a_size_are_cropped():
     _assert_packs(packed, [images[0][:, :5], images[1][:, 2:7]], [[4], [6]])
 
 
-def test_windows_outside_of_samples_are_filled():
+def test_windows_outside_of_samples_are_filled(monkeypatch):
+    monkeypatch.setattr(PackedCollation, "_convert", None)  # converts one sample
     images = _make_images([(4, 3, 3), (6, 7, 3)])
     packed = collate(images, "hwc->(bh)wc", w=5, fill=9, offset={"w": 0})
     parts = [np.full((4, 5, 3), 9, np.uint8), images[1][:, :5]]
@@ -244,6 +246,35 @@ def test_merged_patches_of_resized_images(samples, dtype, memory, patch, flip, c
     _assert_packs(packed, parts, [(h, w) for _, _, h, w in samples])
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"resize": "nearest", "flip": "w", "channels": (0, 2, 1, 1)},
+        {"resize": "nearest", "fill": (3, 4, 5), "crop": {"h": 40}, "offset": {"h": -2}},
+        {"resize": "nearest", "ignore": 7, "fill": 9, "dtype": "float32", "scale": 0.5},
+        {"resize": "area", "ignore": 7, "fill": (1, 2, 3), "flip": "c", "channels": (2, 0)},
+        {"resize": "bicubic", "ignore": 7},
+    ],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "float64", "int32"])
+def test_one_job_moves_and_averages_all_windows(options, dtype, monkeypatch):
+    if dtype == "int32" and options.get("resize") in ("area", "bicubic"):
+        pytest.skip("int32 is not averaged")
+    images = [x % 12 for x in _make_images([(37, 55, 3), (100, 31, 3), (14, 80, 3)], dtype)]
+    sizes = [(28, 42), (56, 14), (28, 42)]
+    monkeypatch.setattr(PackedCollation, "_convert", None)  # converts one sample
+    stacks = [
+        collate([x], "hwc->bhwc", h=h, w=w, **options)
+        for x, (h, w) in zip(images, sizes, strict=True)
+    ]
+    packed = collate(images, "hwc->(bhw)c", size=sizes, **options)
+    _assert_packs(packed, [x.reshape(-1, x.shape[-1]) for x in stacks], sizes)
+    if options["resize"] != "nearest":
+        packed = collate(images, PATCHES, p=14, q=14, size=sizes, **options)
+        parts = [_split_patches(part, 14, 14) for (part,) in stacks]
+        _assert_packs(packed, parts, [(h // 14, w // 14) for h, w in sizes])
+
+
 @pytest.mark.parametrize(("shape", "height", "width"), [((150, 210), 84, 112), ((40, 50), 56, 84)])
 def test_processors_of_transformers_differ_because_pillow_rounds_to_bytes(shape, height, width):
     """Resize as Qwen2-VL's processor does, by Pillow, whose rows and columns are rounded to bytes.
@@ -336,9 +367,10 @@ def test_large_windows_are_packed_in_blocks(pattern, sizes, memory, threads):
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_volumes_are_resized(order):
+def test_volumes_are_resized(order, monkeypatch):
     volumes = [np.asarray(x, order=order) for x in _make_images([(5, 9, 12), (8, 7, 6)], "f4")]
     sizes = [(4, 6, 9), (6, 3, 12)]
+    monkeypatch.setattr(PackedCollation, "_convert", None)  # converts one sample
     packed = collate(
         volumes, "(dp)(hq)(wr)->(bdhw)(pqr)", p=2, q=3, r=3, size=sizes, resize="bilinear"
     )
@@ -724,6 +756,18 @@ def test_gradients_of_tensors(resize):
         patches = stack[0].reshape(height // 2, 2, width // 2, 2, 3).permute(0, 2, 4, 1, 3)
         (patches.reshape(len(rows), -1) * rows).sum().backward()
         torch.testing.assert_close(grad, x.grad)
+
+
+@pytest.mark.parametrize("resize", ["nearest", "area"])
+def test_tensors_with_gradients_have_ignored_pixels(resize):
+    torch = pytest.importorskip("torch")
+    images = [x % 4 for x in _make_images([(8, 12, 3), (16, 4, 3)], "float32")]
+    options = {"p": 2, "q": 2, "resize": resize, "size": [(2, 4), (4, 2)], "ignore": 2, "fill": -1}
+    packed = collate(images, PATCHES, **options)
+    tensors = [torch.from_numpy(x).requires_grad_() for x in images]
+    np.testing.assert_allclose(
+        collate(tensors, PATCHES, **options).data.detach(), packed.data, rtol=1e-6
+    )
 
 
 def test_compiled_functions_refuse_packed_batches():

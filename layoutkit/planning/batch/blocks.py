@@ -21,14 +21,24 @@ BLOCK_COST = 32
 COLUMN_STEP = 16  # block widths are multiples of it, so that windows of many sizes share plans
 
 
+class FoldedAxis(NamedTuple):
+    """An outer axis of two letters; position i is i // inner of the first, and i % inner."""
+
+    size: int
+    inner: int  # the size of the last letter
+    inner_step: int  # bytes in the output between its neighbors
+
+
 class Blocks(NamedTuple):
     """The blocks of a window, all of one size; the last ones along an axis may overlap others."""
 
-    parts: Mapping[str, str]  # the letters of the rows and of the columns, by their first letter
+    # The letters of the rows, the columns and folded outer axes, by their first letter.
+    parts: Mapping[str, str]
     sizes: Mapping[str, int]  # of a block, by these letters
     rows: int  # of a block
     columns: int  # of a block
     places: Array  # (blocks, 3) int64: the first row, the first column, bytes in the output
+    outer: Mapping[str, FoldedAxis]  # by the first letter; a block has one position
 
 
 def divide_window(
@@ -47,8 +57,16 @@ def divide_window(
     steps       bytes in the output between neighbors, by letter
     rows        the maximum number of rows of a block
     divides_columns    False: a block has all columns
+
+    Folded outer axes have two letters.
     """
     parts = {x: folds.get(x, x) for x in (roles.rows, roles.columns) if x}
+    outer_parts = {x: folds[x] for x in roles.outer if x in folds}
+    outer = {
+        x: FoldedAxis(sizes[x] * sizes[fold[1]], sizes[fold[1]], steps.get(fold[1], 0))
+        for x, fold in outer_parts.items()
+    }
+    ones = dict.fromkeys("".join(outer_parts.values()), 1)
     along_rows = _divide(parts.get(roles.rows, ""), sizes, steps, rows, min)
     room = COLUMN_ROOM if divides_columns else 1 << 62
     along_columns = _divide(parts.get(roles.columns, ""), sizes, steps, room, _choose_width)
@@ -57,11 +75,12 @@ def divide_window(
     places[..., 1] = along_columns.firsts[:, None]
     places[..., 2] = along_columns.offsets[:, None] + along_rows.offsets
     return Blocks(
-        parts,
-        {**along_rows.sizes, **along_columns.sizes},
+        parts | outer_parts,
+        {**along_rows.sizes, **along_columns.sizes, **ones},
         along_rows.length,
         along_columns.length,
         places.reshape(-1, 3),
+        outer,
     )
 
 

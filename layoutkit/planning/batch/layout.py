@@ -267,7 +267,7 @@ def fill_array_of(
     options: CollateOptions, axes: SampleAxes, window: tuple[int, ...], source: DType
 ) -> Array:
     """Return the fill values in the dtype of samples: one, or one per channel of a window."""
-    values = options.fill or (0,)
+    values = options.fill or (options.default_fill,)
     padding = Padding((), (), values)
     if options.channels is not None:
         if len(values) > 1 and max(options.channels) >= len(values):

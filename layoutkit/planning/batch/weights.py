@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...errors import DtypeError
+from ...errors import ArgumentError, DtypeError
 from ...memory import Array
-from ...spec import DType, dtype_kind
+from ...spec import DType, as_dtype, dtype_kind, integer_bounds
 from ..epilogue import is_supported_dtype, kernel_dtype_name
 from ..plan import SupportsFloat16
-from ..resize import ResizeOptions
+from ..resize import LEAST_WEIGHT, ResizeOptions
 from .placement import Placements
 
 if TYPE_CHECKING:
@@ -24,9 +25,17 @@ if TYPE_CHECKING:
 
 
 EXACT = frozenset({"b1", "i1", "i2", "u1", "u2", "f2", "bf", "f4"})  # dtypes that float32 contains
+FLOATS = tuple(map(as_dtype, ("float16", "bfloat16", "float32", "float64")))
 AVERAGED = (EXACT - {"b1"}) | {"f8"}
 # Source positions from the center of a filter to its end, if the scale is 1.
 RADII = {"nearest": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3, "area": 0.5}
+
+
+class IgnoredPixels(NamedTuple):
+    """The elements of samples that averages omit."""
+
+    value: float  # of these elements, exact in the dtype of the samples; NaN is math.nan
+    least: float  # positions whose valid weights have no larger sum are filled
 
 
 def choose_summed_dtype(source: DType) -> DType:
@@ -83,6 +92,74 @@ def count_halving_taps(
     return 4 if resize.filter == "bilinear" and resize.antialias else 2
 
 
+def check_ignored_value(ignore: float, source: DType) -> None:
+    """Raise ArgumentError if samples of a dtype are integers that cannot be `ignore`."""
+    low, high = integer_bounds(source) if dtype_kind(source) in "ui" else (-inf, inf)
+    is_integer = low <= ignore <= high and ignore % 1 == 0
+    if dtype_kind(source) in "ui" and not is_integer:
+        raise ArgumentError(
+            f"ignore={ignore}, but samples are {source}, which have no such value; give "
+            "the number that marks ignored pixels"
+        )
+
+
+def find_ignored(resize: ResizeOptions, source: DType) -> IgnoredPixels | None:
+    """Return the ignored elements of averaged samples of a dtype; None: no element is ignored.
+
+    Raises ArgumentError if samples cannot have the ignored value.
+    """
+    ignore = resize.ignore
+    if ignore is None:
+        return None
+    check_ignored_value(ignore, source)
+    with np.errstate(over="ignore"):
+        value = float(np.array(ignore).astype(source))
+    return IgnoredPixels(value, LEAST_WEIGHT.get(resize.filter, 0))
+
+
+class IgnoredBits(NamedTuple):
+    """The ignored items of a dtype: bits & mask are from low to low + span, as unsigned numbers."""
+
+    mask: int
+    low: int
+    span: int
+
+
+def find_ignored_bits(ignore: float, source: DType) -> IgnoredBits | None:
+    """Return the bits of ignored items of a dtype; None for dtypes without such numbers.
+
+    Floats are equal to 0 with either sign, and NaN with any payload.
+    """
+    if source.itemsize > 8 or not (dtype_kind(source) in "bui" or source in FLOATS):
+        return None
+    everything = (1 << 8 * source.itemsize) - 1
+    magnitude = everything >> 1
+    unsigned = f"u{source.itemsize}"
+    if ignore != ignore:
+        infinity = int(np.array(inf).astype(source).view(unsigned))
+        return IgnoredBits(magnitude, infinity + 1, magnitude - infinity - 1)
+    with np.errstate(over="ignore"):
+        bits = int(np.array(ignore).astype(source).view(unsigned))
+    is_zero = ignore == 0 and source in FLOATS
+    return IgnoredBits(magnitude, 0, 0) if is_zero else IgnoredBits(everything, bits, 0)
+
+
+def can_replace_ignored(resize: ResizeOptions | None, source: DType) -> bool:
+    """Return True if kernels can compare items of a dtype with the ignored value, if any."""
+    if resize is None or resize.ignore is None:
+        return True
+    return find_ignored_bits(resize.ignore, source) is not None
+
+
+def check_fill(fill: Array, target: DType) -> None:
+    """Raise ArgumentError if positions without a valid tap are NaN in a batch of integers."""
+    if dtype_kind(target) in "ui" and dtype_kind(fill.dtype) == "f" and np.isnan(fill).any():
+        raise ArgumentError(
+            f"positions without a valid pixel are nan, which a batch of {target} does not have; "
+            "give fill=, as in fill=0"
+        )
+
+
 def moves_items(resize: ResizeOptions, source: DType, has_half: SupportsFloat16) -> bool:
     """Return True if items are moved unchanged; False if they are averaged as floats.
 
@@ -122,13 +199,14 @@ def nearest_positions(placements: Placements) -> dict[int, Array]:
     """Return the index in its sample that is nearest to each position of a window, by resized axis.
 
     Indices are int64 (samples, positions), and -1 for positions outside of the sample. The windows
-    are not flipped.
+    are not flipped. There are as many positions as in the longest window.
     """
     indices = {}
     for axis in placements.resized:
         column = np.s_[:, axis, None]
         scaled = placements.scaled[column]
-        position = placements.firsts[column] + np.arange(placements.window[axis])
+        longest = placements.window[axis] if placements.window else scaled.max(initial=0)
+        position = placements.firsts[column] + np.arange(longest)
         nearest = (2 * position + 1) * placements.sizes[column] // (2 * scaled)
         nearest += placements.begins[column]
         is_inside = (position >= 0) & (position < scaled) & (nearest >= 0)
