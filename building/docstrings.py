@@ -2,7 +2,8 @@
 
 An example begins with `>>>` and ends with a blank line. Markdown would render it as a quotation,
 and lists in it as links, so it is put in a code fence. If parameters share a line, griffe gives all
-of them the default and type of the first one.
+of them the default and type of the first one. A parameter of the type Never exists for an error
+only, and is omitted.
 """
 
 import re
@@ -18,6 +19,10 @@ class Docstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Put examples in code fences, and give each parameter its own default and type."""
+        if obj.is_function:
+            for parameter in [*obj.parameters]:
+                if str(parameter.annotation) == "Never":
+                    del obj.parameters[parameter.name]
         if obj.docstring is None:
             return
         obj.docstring.value = _EXAMPLE.sub(_fenced, obj.docstring.value)

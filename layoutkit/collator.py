@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count, product
 from multiprocessing import current_process
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Never, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from . import _compile
 from ._compile import is_compiling, make_graph_args
 from ._utils import fork
 from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from ._utils.spelling import CuresForAttributes
 from ._utils.validation import check_int, describe_type, show, type_name
 from .backends import dispatch
 from .backends.collate import (
@@ -25,7 +26,7 @@ from .backends.collate import (
     view_as_numpy,
 )
 from .backends.cupy import CudaAdapter
-from .backends.items import ItemColumns, Positioned, split_items, stack_values
+from .backends.items import ItemColumns, Positioned, check_no_none, split_items, stack_values
 from .converter import ArgumentCache, Converter
 from .cpu.collate import BatchProgram, make_batch_program
 from .cpu.program import supports_float16
@@ -54,7 +55,14 @@ from .planning.batch.random import (
 )
 from .planning.batch.samples import SampleAxes
 from .planning.batch.weights import can_replace_ignored
-from .planning.keywords import COLLATOR_ONLY, CollateKeywords, check_sizes, format_sizes
+from .planning.keywords import (
+    COLLATOR_ONLY,
+    CollateKeywords,
+    check_sizes,
+    format_sizes,
+    refuse_in_call,
+    refuse_positional,
+)
 from .planning.plan import (
     check_no_out,
     make_memory_order_options,
@@ -88,7 +96,7 @@ class Padded(NamedTuple):
         return f"<Padded batch of {len(self.lengths)} samples, {self.data.shape}>"
 
 
-class Collator:
+class Collator(CuresForAttributes):
     """A collation of samples, planned once and called for batch after batch.
 
     A Collator accepts the arguments of `collate`, except the ones of a single call: the samples,
@@ -131,7 +139,7 @@ class Collator:
     def __init__(
         self,
         pattern: str,
-        *,
+        *more: Never,
         offset: str | Mapping[str, Any] | None = None,
         flip: str | Mapping[str, Any] | None = None,
         crop: str | Mapping[str, Any] | None = None,
@@ -164,6 +172,8 @@ class Collator:
         **sizes: int | str,
     ) -> None:
         arguments = locals()
+        if more:
+            refuse_positional("Collator", pattern, more)
         keywords: Any = {name: arguments[name] for name in CollateKeywords.__annotations__}
         if device is not None:
             keywords["device"] = check_device(device)
@@ -303,6 +313,7 @@ class Collator:
         out: Any = None,
         positions: Any = None,
         epoch: int = 0,
+        **unknown: Never,
     ) -> Any:
         """Return the batch of `samples`; see `collate`.
 
@@ -318,6 +329,8 @@ class Collator:
         epoch : int
             Another epoch draws other values. 0 or a larger number.
         """
+        if unknown:
+            refuse_in_call("Collator", unknown, _CALL_KEYWORDS)
         if is_compiling():
             if self._is_random and placements is None:
                 raise _make_graph_error()
@@ -462,6 +475,7 @@ class Collator:
                 "their own; print the plan of one sample: give all axes sizes"
             )
         sequence = self._as_sequence(samples, indices)
+        self._check_no_none(sequence)
         arrays = [dispatch.as_array(array, self._name(i)) for i, array in enumerate(sequence)]
         sources = self._describe_samples(arrays, indices)
         program = (self._memory_collator or self)._find_program(sources, None)
@@ -728,8 +742,13 @@ class Collator:
             shapes = [first] * len(numbers)
         return first, shapes, numbers
 
+    def _check_no_none(self, arrays: Sequence[Any]) -> None:
+        if not self._options.is_one_array:
+            check_no_none(arrays)
+
     def _with_shapes(self, arrays: Sequence[Any]) -> list[Any]:
         """Return the samples, as arrays if they have no shape."""
+        self._check_no_none(arrays)
         return [
             x if hasattr(x, "shape") else dispatch.as_array(x, self._name(i))
             for i, x in enumerate(arrays)
@@ -924,6 +943,7 @@ class Collator:
         self, samples: Sequence[Any], indices: Any, crops: CropArgs, out: Any
     ) -> Any:
         """Return the batch if samples or `out` are of other libraries, or the batch is on a GPU."""
+        self._check_no_none(samples)
         plain = view_as_numpy(samples)
         adapters, first, uses_library = choose_adapter(samples if plain is None else samples[:1])
         leader, like = adapters[first], samples[first]
@@ -961,7 +981,7 @@ def collate(
     samples: Any,
     pattern: str,
     /,
-    *,
+    *more: Never,
     indices: Any = None,
     offset: Mapping[str, Any] | None = None,
     flip: str | Mapping[str, Any] | None = None,
@@ -1107,6 +1127,8 @@ def collate(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written.
     """
+    if more:
+        refuse_positional("collate", pattern, more)
     if not COLLATOR_ONLY.isdisjoint(sizes):
         check_sizes("collate", parse_pattern(pattern, sizes), sizes)
     values = (
@@ -1161,6 +1183,7 @@ def _make_collator(pattern: str, **arguments: Any) -> Collator:
 
 
 _CALL_ARGUMENTS = ("indices", "offset", "flip", "crop", "size", "placements", "out")
+_CALL_KEYWORDS = (*_CALL_ARGUMENTS, "positions", "epoch")
 _collators = ArgumentCache(_make_collator, collate, _CALL_ARGUMENTS)
 
 
@@ -1178,6 +1201,7 @@ def list_loaded_kernels() -> Iterator[list[str]]:
 
 def _split_positions(samples: Sequence[Any]) -> tuple[list[Any], list[int], int]:
     """Return samples without their positions, the positions and the epoch."""
+    check_no_none([sample.sample for sample in samples], test="x.sample")
     epochs = {sample.epoch for sample in samples}
     if len(epochs) != 1:
         raise ArgumentError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from . import _compile
 from ._compile import is_compiling, make_graph_args
 from ._utils import fork, late
 from ._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
+from ._utils.spelling import CuresForAttributes
 from .cuda.runtime import check_device
 from .errors import ArgumentError, DtypeError, LayoutkitError, ShapeError
 from .layout.parsing import identity_pattern
@@ -35,7 +36,7 @@ from .planning.gradient import (
     without_channels,
     without_folded_ellipsis,
 )
-from .planning.keywords import ConvertKeywords
+from .planning.keywords import ConvertKeywords, refuse_in_call, refuse_positional
 from .spec import CPU, ArraySpec, DType, as_dtype, dtype_kind
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ _INTERNAL = {
 }  # fmt: skip
 
 
-class Converter:
+class Converter(CuresForAttributes):
     """A conversion that is planned once and called for batch after batch.
 
     A Converter accepts the arguments of `convert`, except `x` and `out`.
@@ -127,7 +128,7 @@ class Converter:
     def __init__(
         self,
         pattern: str,
-        *,
+        *more: Never,
         dtype: Any = None,
         scale: Any = None,
         mean: Any = None,
@@ -146,6 +147,8 @@ class Converter:
         **sizes: int,
     ) -> None:
         arguments = locals()
+        if more:
+            refuse_positional("Converter", pattern, more)
         keywords: Any = {name: arguments[name] for name in ConvertKeywords.__annotations__}
         if device is not None:
             keywords["device"] = check_device(device)
@@ -278,8 +281,10 @@ class Converter:
     @overload
     def __call__(self, x: Any, out: _T) -> _T: ...
 
-    def __call__(self, x: Any, out: Any = None) -> Any:
+    def __call__(self, x: Any, out: Any = None, **unknown: Never) -> Any:
         """Convert `x`; see `convert`."""
+        if unknown:
+            refuse_in_call("Converter", unknown, ("x", "out"))
         is_numpy = isinstance(x, np.ndarray) and (out is None or isinstance(out, np.ndarray))
         if self.targets_gpu or not is_numpy:
             if is_compiling():
@@ -577,7 +582,7 @@ def convert(
     x: Any,
     /,
     pattern: str,
-    *,
+    *more: Never,
     dtype: Any = None,
     scale: Any = None,
     mean: Any = None,
@@ -676,6 +681,8 @@ def convert(
     PatternError, ShapeError, DtypeError, DeviceError, ArgumentError
         An argument is invalid. Nothing has been written.
     """
+    if more:
+        refuse_positional("convert", pattern, more)
     values = (
         dtype, scale, mean, std, clip, casting, device, copy, memory, threads, pad_to, pad_before,
         fill, center, channels,

@@ -2,6 +2,9 @@
 
 Every class derives from `LayoutkitError` and from the built-in exception that fits, so that
 `except ValueError` keeps working. A message names the argument, the problem and the fix.
+
+Functions with options, and calls of a Converter or a Collator, name a cure for arguments that they
+do not have. Other methods leave these to Python, whose TypeError names the method and the argument.
 """
 
 

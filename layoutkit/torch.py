@@ -28,7 +28,15 @@ import numpy as np
 from ._utils.validation import check_int, show, type_name
 from ._utils.warnings import warn
 from .backends.dispatch import as_array
-from .backends.items import Positioned, items_of, join_items, map_items, stack_values
+from .backends.items import (
+    Positioned,
+    check_no_none,
+    items_of,
+    join_items,
+    make_none_error,
+    map_items,
+    stack_values,
+)
 from .backends.torch import numpy_views_of
 from .backends.torch.tensors import find_concrete_adapter
 from .collator import Collator as _ArrayCollator
@@ -119,7 +127,7 @@ class Collator(_ArrayCollator):
         return _as_tensors(stack_values(values, collate))
 
     def _collate(self, arrays: Sequence[Any], indices: Any, crops: Any, out: Any) -> Any:
-        arrays = [x if hasattr(x, "shape") else as_array(x) for x in arrays]
+        arrays = self._with_shapes(arrays)
         if self._targets_gpu:  # CuPy would make the batch of NumPy arrays
             arrays = [_as_tensor(x) for x in arrays]
         if out is None and _torch.utils.data.get_worker_info() is not None:
@@ -270,6 +278,8 @@ class FieldCollator:
 
     def _split(self, samples: Sequence[Any]) -> dict[Any, list[Any]]:
         """Return the values of each field, with the positions of the samples."""
+        check_no_none(samples)
+        check_no_none([*map(_without_position, samples)], test="x.sample")
         if not samples or not isinstance(_without_position(samples[0]), Mapping | tuple | list):
             raise ArgumentError(
                 "a batch needs one sample or more, dicts or tuples with "
@@ -291,6 +301,8 @@ class FieldCollator:
                     f"sample {number} does not have {', '.join(map(repr, names))}, as sample 0 has"
                 )
             for name, item in items.items():
+                if item is None and name in self._names:
+                    raise make_none_error(repr(name), number)
                 is_positioned = isinstance(sample, Positioned)
                 columns[name].append(sample._replace(sample=item) if is_positioned else item)
         return columns
@@ -389,16 +401,30 @@ def collate(samples: Sequence[Any]) -> Any:
     ShapeError, DtypeError
         Two arrays that would be stacked differ in shape or dtype.
     ArgumentError
-        A sample is None.
+        A sample, or an item of one, is None.
     """
     samples = list(samples)
-    for i, sample in enumerate(samples):
-        if sample is None:
-            raise ArgumentError(
-                f"sample {i} is None; remove it before, as with "
-                "collate_fn=lambda s: collate([x for x in s if x is not None])"
-            )
-    return _collating.collate(samples, collate_fn_map=_collators())
+    check_no_none(samples, "collate")
+    try:
+        return _collating.collate(samples, collate_fn_map=_collators())
+    except (ArgumentError, RuntimeError, TypeError):
+        for number, sample in enumerate(samples):
+            if (path := _find_none(sample)) is not None:
+                raise make_none_error(path, number) from None
+        raise
+
+
+def _find_none(sample: Any) -> str | None:
+    """Return the keys of an item that is None, such as "'image'" or "0.1"; None without one."""
+    is_mapping = isinstance(sample, Mapping)
+    if not is_mapping and not isinstance(sample, tuple | list):
+        return None
+    for key, item in sample.items() if is_mapping else enumerate(sample):
+        if item is None:
+            return repr(key)
+        if (path := _find_none(item)) is not None:
+            return f"{key!r}.{path}"
+    return None
 
 
 def _collators() -> dict[Any, Any]:

@@ -1,11 +1,15 @@
-"""The known name that a misspelled one is meant to be."""
+"""The known name that a misspelled one, or a name of another library, is meant to be.
+
+Keywords of other libraries are in `planning/keywords.py`, with the values that replace theirs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# Words of other libraries -> the choices that mean this. Pillow: modes. OpenCV, CSS: fits.
+# Words of other libraries -> the choices that mean this. Pillow: modes. OpenCV, CSS: fits. PyTorch:
+# samplers.
 _OTHER_WORDS = {
     "contain": "pad", "inside": "pad", "letterbox": "pad", "scaledown": "pad", "crop": "cover",
     "outside": "cover", "centercrop": "cover", "fill": "stretch", "squash": "stretch",
@@ -13,8 +17,73 @@ _OTHER_WORDS = {
     "skip": "drop", "ignore": "drop", "warn": "drop", "error": "raise", "strict": "raise",
     "l": "gray", "grayscale": "gray", "grey": "gray", "p": "index", "palette": "index",
     "color": "rgb", "np": "numpy", "pt": "torch", "pytorch": "torch", "cv2": "opencv",
-    "pil": "pillow",
+    "pil": "pillow", "random": "shuffle", "randomsampler": "shuffle", "shuffled": "shuffle",
+    "inorder": "linear", "sequentialsampler": "sequential", "weightedrandomsampler": "weighted",
+    "balanced": "label-uniform",
 }  # fmt: skip
+
+# Attributes that objects of other libraries have -> what to write in place of them, by the module
+# or class of layoutkit that lacks them.
+_ATTRIBUTES: dict[str, dict[str, str]] = {
+    "images": {
+        "crop": "use collate(images, pattern, h=, w=), with offset= for each window's corner",
+        "decode": "use read(file or bytes), or as a processor of batches Reader() or Decoder(size)",
+        "imdecode": "use read(bytes)",
+        "imread": "use read(path)",
+        "open": "use read(path)",
+        "resize": "use fit(image, size, 'stretch'), or collate(images, pattern, h=, w=, "
+        "resize='bilinear')",
+    },
+    "Converter": {
+        "apply": "call it: converter(x)",
+        "convert": "call it: converter(x)",
+        "forward": "call it: converter(x)",
+        "to": 'results are on the device of x, or of Converter(pattern, device="cuda")',
+        "transform": "call it: converter(x)",
+    },
+    "Collator": {
+        "collate": "call it: collator(samples)",
+        "collate_fn": "it is one itself: DataLoader(dataset, collate_fn=collator)",
+        "draw": "use place(samples), which draws the windows of a call",
+        "forward": "call it: collator(samples)",
+        "to": 'batches are on the device of the samples, or of Collator(pattern, device="cuda")',
+        "transform": "call it: collator(samples)",
+    },
+    "View": {
+        "array": "use input, the array that was put, or forward_get(layout)",
+        "astype": 'use forward_get(dtype="float32")',
+        "data": "use input, the array that was put, or forward_get(layout)",
+        "get": "use forward_get(layout)",
+        "grad": "use backward_get(layout)",
+        "numpy": "use input, the array that was put, or forward_get(layout)",
+        "permute": 'use forward_get(layout), such as forward_get("bchw")',
+        "put": "use forward_put(layout, array)",
+        "reshape": 'use forward_get(layout), such as forward_get("bf")',
+        "to": 'use forward_get(layout, device="cuda")',
+        "transpose": 'use forward_get(layout), such as forward_get("bchw")',
+        "values": "use input, the array that was put, or forward_get(layout)",
+    },
+    "Batcher": {
+        "load_state": "use load_state_dict(state)",
+        "next": "use next(iter(batches)), or a for loop",
+        "save_state": "use state_dict()",
+        "shuffle": 'use sampled_batcher(..., sampler="shuffle")',
+        "stop": "use close()",
+    },
+    "Index": {
+        "batch": "use sampled_batcher(index, batch_size=32)",
+        "filter": "use index[positions], with the positions of the records to keep",
+        "get": "use index[position], a Record",
+        "map": "use sampled_batcher(index, processor=function)",
+        "random_split": "use split(0.8, seed=0)",
+        "select": "use index[positions]",
+        "shuffle": 'use sampled_batcher(index, sampler="shuffle")',
+        "skip": "use a slice, such as index[10:]",
+        "subset": "use index[positions]",
+        "take": "use a slice, such as index[:10]",
+        "train_test_split": "use split(0.8, seed=0)",
+    },
+}
 
 
 def find_similar(name: str, known: Iterable[str]) -> str | None:
@@ -44,6 +113,26 @@ def find_choice(value: Any, choices: Iterable[str]) -> str | None:
     known = [*choices]
     other = _OTHER_WORDS.get(_simplify(value))
     return other if other in known else find_similar(value, known)
+
+
+def make_attribute_error(owner: str, name: str, *tables: str) -> AttributeError:
+    """Return the error for an attribute that an owner lacks, with a cure if a table has one."""
+    cures = [_ATTRIBUTES[table][name] for table in tables if name in _ATTRIBUTES.get(table, ())]
+    cure = f"; {cures[0]}" if cures else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{cure}")
+
+
+class CuresForAttributes:
+    """A class whose objects explain the attributes that they lack, and other libraries have."""
+
+    if not TYPE_CHECKING:  # with this method, every attribute would have the type Any
+
+        def __getattr__(self, name: str) -> Any:
+            cls = type(self)
+            if hasattr(cls, name):  # a property, which raised an AttributeError of its own
+                return object.__getattribute__(self, name)
+            bases = [base.__name__ for base in cls.__mro__]
+            raise make_attribute_error(f"{cls.__name__!r} object", name, *bases)
 
 
 def _simplify(name: str) -> str:

@@ -24,7 +24,8 @@ class ArrayInfo(Protocol):
     """The attributes of an array that a view reads."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
 
     @property
     def dtype(self) -> DType:

@@ -31,6 +31,7 @@ class ItemColumns(NamedTuple):
 
     @property
     def collated(self) -> list[Any]:
+        """The items to collate, one of each sample."""
         return self.columns[self.key]
 
     def joined(self, batch: Any, stack: Callable[[list[Any]], Any]) -> Any:
@@ -47,6 +48,7 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
     The item to collate is at `key`, or else the first one with the rank of the layout. If
     there is none, but all items are arrays, the samples are arrays themselves: return None.
     """
+    check_no_none(samples)
     first = samples[0]
     items = items_of(first)
     if key is None:
@@ -56,13 +58,13 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
         if not candidates:
             kinds = ", ".join(f"{name!r}: {_describe(item)}" for name, item in items.items())
             raise ArgumentError(
-                f"a sample has no item of rank {layout.ndim}, "
+                f"sample 0 has no item of rank {layout.ndim}, "
                 f"as {layout} needs: {kinds}; name the item with key="
             )
         key = candidates[0]
     if key not in items:
         raise ArgumentError(
-            f"key={key!r}, but a sample has {', '.join(map(repr, items))}; name one of them"
+            f"key={key!r}, but sample 0 has {', '.join(map(repr, items))}; name one of them"
         )
     columns: dict[Any, list[Any]] = {name: [] for name in items}
     for number, sample in enumerate(samples):
@@ -74,7 +76,30 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
             )
         for name, item in own.items():
             columns[name].append(item)
+    for number, item in enumerate(columns[key]):
+        if item is None:
+            raise make_none_error(repr(key), number)
     return ItemColumns(first, columns, key)
+
+
+def check_no_none(samples: Sequence[Any], function: str = "collator", test: str = "x") -> None:
+    """Raise ArgumentError for a sample that is None.
+
+    function, test    the collate_fn, and the sample in an item of it, in the text of the cure
+    """
+    number = next((i for i, sample in enumerate(samples) if sample is None), None)
+    if number is not None:
+        raise ArgumentError(
+            f"sample {number} is None; omit it before the call, as with collate_fn="
+            f"lambda samples: {function}([x for x in samples if {test} is not None])"
+        )
+
+
+def make_none_error(key: str, number: int) -> ArgumentError:
+    """Return the error for an item of a sample that is None."""
+    return ArgumentError(
+        f"item {key} of sample {number} is None; omit samples without it before the call"
+    )
 
 
 def _structure(sample: Any, items: Mapping[Any, Any]) -> str:
@@ -169,5 +194,5 @@ def _has_rank(item: Any, layout: Layout) -> bool:
 
 def _describe(item: Any) -> str:
     shape = _shape_of(item)
-    name = type(item).__name__
+    name = "None" if item is None else type(item).__name__
     return name if shape is None else f"{name} {shape}"

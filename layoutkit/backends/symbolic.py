@@ -50,6 +50,7 @@ class Library:
         return array
 
     def apply(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
+        """Return `function(batch, self)`; for a batch without data, its shape and dtype only."""
         return function(batch, self)
 
 

@@ -24,6 +24,7 @@ Pillow is the extra `images`: pip install "layoutkit[images]". It is imported on
 
 from typing import Any
 
+from .._utils.spelling import make_attribute_error
 from ..yuv import YUVFrames
 from .augment import Augmenter
 from .fitting import Decoder, Reader, fit, placement
@@ -31,17 +32,6 @@ from .reading import read
 
 __all__ = ["Augmenter", "Decoder", "Reader", "YUVFrames", "fit", "placement", "read"]
 
-# What functions of other libraries are called here.
-_OTHER_NAMES = {
-    "crop": "collate(images, pattern, h=, w=), with offset= for the corner of each window",
-    "decode": "read(file or bytes), or as a processor of batches Reader() or Decoder(size)",
-    "imdecode": "read(bytes)",
-    "imread": "read(path)",
-    "open": "read(path)",
-    "resize": "fit(image, size, 'stretch'), or collate(images, pattern, h=, w=, resize='bilinear')",
-}
-
 
 def __getattr__(name: str) -> Any:
-    instead = f": use {_OTHER_NAMES[name]}" if name in _OTHER_NAMES else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
+    raise make_attribute_error(f"module {__name__!r}", name, "images")

@@ -1,4 +1,4 @@
-"""The error for a keyword that a conversion, a batch or a sum does not have, with a cure.
+"""The errors for arguments that a conversion, a batch or a sum does not have, with cures.
 
 Users bring the keywords of torchvision, albumentations, OpenCV, Pillow, NumPy, einops, DALI and
 transformers: `_TOPICS` groups them, and the functions below say what a call has in their place.
@@ -7,11 +7,11 @@ transformers: `_TOPICS` groups them, and the functions below say what a call has
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NoReturn, TypedDict
 
 from .._utils.spelling import find_similar
-from .._utils.validation import as_int, show
-from ..errors import ShapeError
+from .._utils.validation import as_int, describe_type, show
+from ..errors import ArgumentError, ShapeError
 from ..layout.pattern import Pattern, axis_name
 
 
@@ -238,6 +238,43 @@ def check_sizes(
         if axis_name(name) not in names or name in ("...", "1"):
             raise make_keyword_error(function, name, value, names, pattern.text)
     return {axis_name(name): size for name, size in sizes.items()}
+
+
+def refuse_positional(function: str, pattern: Any, more: Sequence[Any]) -> NoReturn:
+    """Raise ArgumentError for positional arguments after the pattern.
+
+    function    "convert", "collate", "Converter" or "Collator"
+    """
+    called = {"convert": "convert(x, {})", "collate": "collate(samples, {})"}
+    call = called.get(function, function + "({})")
+    first = more[0]
+    if isinstance(pattern, str) and isinstance(first, str) and "->" not in pattern + first:
+        both = call.format(f'"{pattern}->{first}"')
+        raise ArgumentError(f'{function} got "{pattern}" and "{first}"; join both layouts: {both}')
+    if not isinstance(pattern, str) and isinstance(first, str):
+        cure = f'give the pattern first, and call the {function}: {function}("{first}")(x)'
+        raise ArgumentError(f"{function} got {describe_type(pattern)} before a pattern; {cure}")
+    example = call.format('pattern, dtype="float32"')
+    raise ArgumentError(
+        f"{function} got {show(first)} after the pattern; give options by name: {example}"
+    )
+
+
+def refuse_in_call(function: str, keywords: Mapping[str, Any], known: Sequence[str]) -> NoReturn:
+    """Raise ArgumentError for the first keyword that a call of a Converter or Collator lacks.
+
+    function    "Converter" or "Collator"
+    known       the keywords of a call
+    """
+    name = next(iter(keywords))
+    options = KEYWORDS["convert" if function == "Converter" else function]
+    if similar := find_similar(name, known):
+        cure = f"did you mean {similar}=?"
+    elif name in options or len(name) == 1:  # a size of an axis
+        cure = f"it is an option of the {function}: {function}(pattern, {name}=...)"
+    else:
+        cure = f"it has {', '.join(known)}; options are arguments of {function}(pattern, ...)"
+    raise ArgumentError(f"a call of a {function} has no {name}=; {cure}")
 
 
 def make_keyword_error(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
 
 import numpy as np
 
+from .._utils.spelling import CuresForAttributes
 from .._utils.validation import check_int, show
 from ..errors import ArgumentError
 from .plans import DEFAULT_OPTIONS, ConversionOptions
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .batch import ConversionGradient
 
 
-class View(ABC):
+class View(CuresForAttributes, ABC):
     """A batch that is put in one layout, got in others, and whose gradients are summed."""
 
     layout: Any  # of the base

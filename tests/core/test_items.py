@@ -150,7 +150,7 @@ def test_a_key_names_the_item():
         PHOTOS[0][:12, :10].transpose(2, 0, 1),
     )
     assert eval(repr(chosen), {"Collator": Collator}) == chosen
-    with pytest.raises(ArgumentError, match="key='other', but a sample has 0, 1"):
+    with pytest.raises(ArgumentError, match="key='other', but sample 0 has 0, 1"):
         chosen([(x, 1) for x in PHOTOS])
 
 

@@ -40,6 +40,14 @@ NAMESPACE = {
     "converter": Converter("bhwc->bchw"), "Converter": Converter, "Collator": Collator,
     "collator": Collator("hwc->bchw", **WINDOW),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _in_temporary_folder(tmp_path, monkeypatch):
+    """Run every call in a folder of its own: a wrong value may be the name of a file to write."""
+    monkeypatch.chdir(tmp_path)
+
+
 CONVERT = 'convert(x, "bhwc->bchw", {})'
 BATCH = 'Collator("hwc->bchw", {})(photos)'
 WINDOWS = 'Collator("hwc->bchw", h=20, w=24, {})(photos)'
@@ -51,14 +59,11 @@ OPEN = "open_index(x, {})"
 TABLE = [
     # ---- dtypes, devices, memory ------------------------------------------------------------
     (CONVERT, 'dtype="FLOAT32"', DtypeError, 'did you mean "float32"?', 'dtype="float32"'),
-    (CONVERT, 'dtype="uint-8"', DtypeError, 'did you mean "uint8"?', 'dtype="uint8"'),
     (CONVERT, 'dtype="torch.half"', DtypeError, 'did you mean "float16"?', 'dtype="float16"'),
-    (CONVERT, 'dtype="u16"', DtypeError, 'did you mean "uint16"?', 'dtype="uint16"'),
     (CONVERT, 'dtype="bf16"', DtypeError, 'did you mean "bfloat16"?', 'dtype="bfloat16"'),
     (CONVERT, 'dtype="category"', DtypeError, "'category' is not a dtype", 'dtype="int64"'),
     (WINDOWS, "dtype=32", DtypeError, "32 is not a dtype", 'dtype="float32"'),
     (CONVERT, 'device="CPU"', DeviceError, 'did you mean "cpu"?', 'device="cpu"'),
-    (CONVERT, 'device="gpu"', DeviceError, 'did you mean "cuda"?', None),
     (CONVERT, 'device="GPU:1"', DeviceError, 'did you mean "cuda:1"?', None),
     (CONVERT, "device=0", DeviceError, 'did you mean "cuda:0"?', None),
     (CONVERT, 'device="mps"', DeviceError, 'it must be "cpu", "cuda"', 'device="cpu"'),
@@ -101,7 +106,6 @@ TABLE = [
     (CONVERT, "axes=(0, 3, 1, 2)", ShapeError, '"bhwc->bchw"', ""),
     (BATCH, "size=(20, 24)", ArgumentError, "as in h=20, w=24", 'h=20, w=24, resize="bilinear"'),
     (BATCH, "dsize=(20, 24)", ShapeError, "h=20, w=24", 'h=20, w=24, resize="bilinear"'),
-    (WINDOWS, "resample=3", ShapeError, 'resize="bilinear"', 'resize="bilinear"'),
     (WINDOWS, "mask_interpolation=0", ShapeError, "resize= is the filter", 'resize="nearest"'),
     (WINDOWS, "out=x", ShapeError, "a call of the Collator", ""),
     # ---- windows and resize -----------------------------------------------------------------
@@ -110,7 +114,6 @@ TABLE = [
     (WINDOWS, 'resize="INTER_AREA"', ArgumentError, 'give resize="area"', 'resize="area"'),
     (WINDOWS, "short_side=26", ArgumentError, "needs a filter", 'resize="area", short_side=26'),
     (RESIZED, 'fit="contain"', ArgumentError, "did you mean 'pad'?", 'fit="pad"'),
-    (RESIZED, 'fit="letterbox"', ArgumentError, "did you mean 'pad'?", 'fit="pad"'),
     (RESIZED, 'fit="crop"', ArgumentError, "did you mean 'cover'?", 'fit="cover"'),
     (RESIZED, 'crop="center"', ArgumentError, 'fit="cover"', 'fit="cover"'),
     (RESIZED, "crop=(10, 11)", ArgumentError, '{"h": 10, "w": 11}', 'crop={"h": 10, "w": 11}'),
@@ -121,7 +124,6 @@ TABLE = [
     (WINDOWS, "offset=(5, 5)", ArgumentError, "a dict such as", 'offset={"h": 5, "w": 5}'),
     (WINDOWS, 'offset={"y": 5}', ArgumentError, "their axes are h, w, c", 'offset={"h": 5}'),
     (WINDOWS, 'flip="horizontal"', ArgumentError, 'did you mean "w"?', 'flip="w"'),
-    (WINDOWS, 'flip="vertical"', ArgumentError, 'did you mean "h"?', 'flip="h"'),
     (WINDOWS, 'flip="hw"', ArgumentError, '{"h": True, "w": True}',
      'flip={"h": True, "w": True}'),
     (WINDOWS, "flip=True", ArgumentError, 'an axis such as "w"', 'flip="w"'),
@@ -148,6 +150,38 @@ TABLE = [
     ("accumulate({})", '[(x, "bhwc->bchw")], "bchw"', PatternError, "one side of a pattern",
      '[(x, "bhwc")], "bchw"'),
     ("view.forward_get({})", '"bhwc->bchw"', PatternError, 'such as "bchw"', '"bchw"'),
+    # ---- arguments in other places ----------------------------------------------------------
+    ("convert({})", 'x, "bhwc", "bchw"', ArgumentError, 'convert(x, "bhwc->bchw")',
+     'x, "bhwc->bchw"'),
+    ("collate({})", 'photos, "hwc->bchw", 20, 24', ArgumentError, "give options by name", None),
+    ("Converter({})", 'x, "bhwc->bchw"', ArgumentError, 'Converter("bhwc->bchw")(x)',
+     '"bhwc->bchw"'),
+    ("Collator({})", '"hwc", "bchw"', ArgumentError, 'Collator("hwc->bchw")', '"hwc->bchw"'),
+    ("converter(x, {})", 'dtype="float32"', ArgumentError, "Converter(pattern, dtype=...)", ""),
+    ("converter(x, {})", "output=x", ArgumentError, "it has x, out", ""),
+    ("collator(photos, {})", "h=4", ArgumentError, "Collator(pattern, h=...)", ""),
+    ("collator(photos, {})", "indexes=[0]", ArgumentError, "did you mean indices=?", None),
+    ("converter.{}", 'to("cuda")', AttributeError, 'Converter(pattern, device="cuda")',
+     "device"),
+    ("collator.{}", "draw", AttributeError, "use place(samples)", "place"),
+    ("view.{}", 'permute("bchw")', AttributeError, 'forward_get("bchw")', 'forward_get("bchw")'),
+    ("open_index(x).{}", "random_split([1, 1])", AttributeError, "split(0.8, seed=0)",
+     "split(0.5, seed=0)"),
+    ("sampled_batcher(x, batch_size=2).{}", "shuffle()", AttributeError, 'sampler="shuffle"', None),
+    ("images.{}", "imread", AttributeError, "use read(path)", "read"),
+    ("Collator({})([np.zeros((3, 40, 50))])", '"hwc->bchw", h=20, w=24', ShapeError,
+     "are its channels first? Then the pattern begins with chw->", '"chw->bchw", h=20, w=24'),
+    ("sampled_batcher(np.zeros((2, 3, 9, 9)), batch_size=2, {})", "input_dims=(3, 9, 9)",
+     PatternError, 'layout="bchw"', 'layout="bchw"'),
+    # ---- samples that are None -----------------------------------------------------------------
+    ("collator({})", "[x[0], None]", ArgumentError, "sample 1 is None; omit it", "[x[0]]"),
+    ("collator({})", "[None, x[0]]", ArgumentError, "sample 0 is None; omit it", "[x[0]]"),
+    ("collator.place({})", "[x[0], None]", ArgumentError, "sample 1 is None", "[x[0]]"),
+    ("collator({})", "[(x[0], 1), None]", ArgumentError, "sample 1 is None", "[(x[0], 1)]"),
+    ("collator({})", "[(x[0], 1), (None, 2)]", ArgumentError, "item 0 of sample 1 is None",
+     "[(x[0], 1)]"),
+    ("collator({})", "[(None, 1), (x[0], 2)]", ArgumentError, "sample 0 has no item of rank 3",
+     "[(x[0], 2)]"),
     # ---- data -------------------------------------------------------------------------------
     (LOOP, 'layout="bhwc->bchw"', DataError, 'layout="bhwc", convert=Converter("bhwc->bchw")',
      'layout="bhwc", convert=Converter("bhwc->bchw")'),
@@ -164,15 +198,12 @@ TABLE = [
     (OPEN, 'split="train"', DataError, "train, val = index.split(0.8, seed=0)", ""),
     (OPEN, "rank=0", DataError, "partition=0, partitions=4", "partition=0, partitions=2"),
     (OPEN, 'kind="numpy"', DataError, "did you mean 'tensor'?", 'kind="tensor"'),
-    (OPEN, 'kind="tensr"', DataError, "did you mean 'tensor'?", 'kind="tensor"'),
     ("open_index({})", "None", DataError, "the source is None", "x"),
     ("open_index({})", "3", DataError, "the source is 3", "x"),
     ("images.fit(x[0], {})", '(5, 5), "contain"', ArgumentError, "did you mean 'pad'?",
      '(5, 5), "pad"'),
     ("images.fit(x[0], {})", "224", ShapeError, "(height, width)", "(224, 224)"),
     ("images.Reader({})", 'mode="L"', ArgumentError, "did you mean 'gray'?", 'mode="gray"'),
-    ("images.Reader({})", 'mode="grayscale"', ArgumentError, "did you mean 'gray'?",
-     'mode="gray"'),
 ]  # fmt: skip
 
 
@@ -257,6 +288,39 @@ def test_values_of_other_types_have_short_errors_of_layoutkit(kind, table):
                 check_form(str(error))
             except Exception as error:
                 raise AssertionError(f"{name}({keyword}={kind})") from error
+
+
+def test_samples_that_are_none_are_explained_by_every_collate_fn_of_torch():
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    from layoutkit.backends.items import Positioned
+    from layoutkit.torch import Collator as TorchCollator
+    from layoutkit.torch import FieldCollator
+    from layoutkit.torch import collate as stack
+
+    photo = X[0]
+    fields = FieldCollator({"image": Collator("hwc->bchw", **WINDOW)})
+    for function, samples, words in [
+        (TorchCollator("hwc->bchw", **WINDOW), [photo, None], "sample 1 is None"),
+        (TorchCollator("hwc->bchw", **WINDOW), [Positioned(photo, 0), Positioned(None, 1)],
+         "sample 1 is None; omit it before the call.*x.sample is not None"),
+        (fields, [{"image": photo}, None], "sample 1 is None"),
+        (fields, [{"image": photo}, {"image": None}], "item 'image' of sample 1 is None"),
+        (stack, [photo, None], "sample 1 is None"),
+        (stack, [(photo, 1), (photo, None)], "item 1 of sample 1 is None"),
+        (stack, [{"a": [photo, None]}], "item 'a'.1 of sample 0 is None"),
+    ]:  # fmt: skip
+        with pytest.raises(ArgumentError, match=words):
+            function(samples)
+
+
+def test_an_attribute_error_inside_of_a_property_is_raised_as_it_is():
+    class Own(Converter):
+        @property
+        def broken(self):
+            return self.missing
+
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        _ = Own("bhwc->bchw").broken
 
 
 def test_the_table_has_enough_rows():

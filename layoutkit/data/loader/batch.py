@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -25,6 +25,7 @@ from ...layout.pattern import check_rank
 from ...memory import Array
 from ...planning.batch.packing import Packed
 from ...planning.batch.placement import Placements
+from ...planning.batch.samples import MAX_IMAGE_CHANNELS
 from ...spaces.views import view_for_layout
 from ...views import DataView
 from ..ragged import Ragged
@@ -315,7 +316,7 @@ class ViewFactory:
         template = self._template
         key = array.dtype, array.shape[1:]
         if template is None or key != self._template_key:
-            layout = self._layout or default_layout(array.ndim, self._arg_name)
+            layout = self._layout or default_layout(array.shape, self._arg_name)
             view: DataView = view_for_layout(layout, array, self._classes)
             self._template = view.sub(0, 0)
             self._template_key = key
@@ -360,11 +361,12 @@ def pin_array(library: Library, array: Any) -> Any:
     return array.pin_memory() if is_on_cpu else array
 
 
-def default_layout(ndim: int, arg_name: str) -> str:
-    """Return `b` for one axis and `bf` for two; raise PatternError for more axes."""
-    if ndim not in (1, 2):
+def default_layout(shape: Sequence[int], arg_name: str) -> str:
+    """Return `b` for a shape of one axis and `bf` for two; raise PatternError for more axes."""
+    if len(shape) not in (1, 2):
+        channels_first = len(shape) == 4 and shape[1] <= MAX_IMAGE_CHANNELS < shape[3]
         raise PatternError(
-            f"{arg_name} has {ndim} axes, but only one (b) and two (bf) have a default layout; "
-            'name the axes, as in layout="bhwc"'
+            f"{arg_name} has {len(shape)} axes, but only one (b) and two (bf) have a default "
+            f'layout; name the axes, as in layout="{"bchw" if channels_first else "bhwc"}"'
         )
-    return "b" if ndim == 1 else "bf"
+    return "b" if len(shape) == 1 else "bf"

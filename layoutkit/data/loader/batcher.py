@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.spelling import CuresForAttributes
 from ..._utils.validation import check_int
 from ...errors import DataError
 from ...memory import Array, in_native_order
@@ -23,7 +24,7 @@ from .signature import RunSpec
 from .worker_pool import wait_or_run
 
 
-class Batcher(BatchLoop[Batch]):
+class Batcher(CuresForAttributes, BatchLoop[Batch]):
     """An iterable over batches, epoch by epoch; created by `sampled_batcher`.
 
     `for batch in batcher` is an epoch of `len(batcher)` batches, or fewer with `refill`.

@@ -197,6 +197,7 @@ class CollateStep(BatchStep, UncachedState):
                 f"the result has size {size} along {name}, but its window of {window[axis]} goes "
                 f"from {begin} to {begin + window[axis]}; enlarge it in the processor, or give the "
                 "Collator a fill value for the outside: fill=0"
+                f"{axes.find_channels_first(shapes[row].tolist())}"
             )
 
 

@@ -38,7 +38,7 @@ def describe_error(error: BaseException) -> str:
 def log_dropped(dropped: Sequence[Any]) -> None:
     """Log a line for each dropped record."""
     for record, _, error in dropped:
-        why = "refused" if error is None else describe_error(error)
+        why = "refused, as its result is None" if error is None else describe_error(error)
         _log.warning("left out %s: %s", describe_record(record), why)
 
 

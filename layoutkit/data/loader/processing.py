@@ -511,9 +511,7 @@ def _parse_rows(processing: Processing) -> Processing:
         layout = _find_row_layout(processing.convert, layout)
     if isinstance(processing.input_dims, tuple):
         shape = (1, *processing.input_dims)
-        check_rank(
-            parse_layout(layout or default_layout(len(shape), "the input of a batch")), shape
-        )
+        check_rank(parse_layout(layout or default_layout(shape, "the input of a batch")), shape)
     return replace(processing, layouts=(layout,))
 
 

@@ -123,7 +123,7 @@ def make_field(
         if formula is not None:
             raise DataError(f"pass either convert or {', '.join(formula_arguments)}, not both")
         layout = str(converter.options.pattern.source) if layout is None else layout
-    layout = default_layout(memory.ndim, name) if layout is None else layout
+    layout = default_layout(memory.shape, name) if layout is None else layout
     layout = str(with_batch_axis(parse_layout(layout)))
     view_for_layout(layout, memory, None)  # raises if they do not fit
     axis = parse_layout(layout).groups.index("b")

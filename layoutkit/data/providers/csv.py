@@ -165,7 +165,7 @@ def _conversion(
 ) -> tuple[str, Converter | None]:
     """Return the layout of batches of rows of this shape, and the Converter that they need."""
     if layout is None:
-        layout = "bchw" if len(row) == 3 else default_layout(1 + len(row), name)
+        layout = "bchw" if len(row) == 3 else default_layout((1, *row), name)
     arrow = isinstance(layout, str) and "->" in layout
     source = str(parse_pattern(layout).left) if arrow else layout
     if parse_layout(source).groups[0] != "b":

@@ -18,7 +18,7 @@ import numpy as np
 from ..._utils.errors import prefix_errors
 from ..._utils.indexing import normalize_indices
 from ..._utils.registry import Registry, describe_extension
-from ..._utils.spelling import find_similar
+from ..._utils.spelling import find_choice
 from ..._utils.validation import check_int, describe_type, show
 from ...errors import ArgumentError, DataError
 from ...memory import Array
@@ -132,14 +132,6 @@ ALIASES = {
 }
 
 
-# Names of orders in other libraries.
-_OTHER_NAMES = {
-    "random": "shuffle", "randomsampler": "shuffle", "shuffled": "shuffle", "in-order": "linear",
-    "sequentialsampler": "sequential", "weightedrandomsampler": "weighted",
-    "balanced": "label-uniform",
-}  # fmt: skip
-
-
 def find_kind(name: Any) -> Kind:
     """Return the kind with this name or alias (`_` and `-` are equivalent), or of a function.
 
@@ -157,7 +149,7 @@ def find_kind(name: Any) -> Kind:
         kind = plain.variants()[-1] if plain and plain.function else None
     if kind is None:
         names = [*ALIASES, *KINDS]
-        meant = _OTHER_NAMES.get(dashed.lower()) or find_similar(name, names)
+        meant = find_choice(name, names)
         hint = f"did you mean {meant!r}? There are" if meant else "there are"
         raise DataError(f"no sampler is called {name!r}; {hint} {', '.join(names)}")
     return kind

@@ -23,6 +23,7 @@ import numpy as np
 from ..._utils.indexing import normalize_index, normalize_indices, normalize_slice
 from ..._utils.pickling import UncachedState
 from ..._utils.random import make_key, permute_index
+from ..._utils.spelling import CuresForAttributes
 from ..._utils.validation import check_bool, check_int, show
 from ...errors import DataError
 from ...memory import Array
@@ -71,7 +72,7 @@ def group_by_code(codes: Array, number: int) -> Groups:
     return Groups(members[np.count_nonzero(codes < 0) :], np.cumsum(counts) - counts, counts)
 
 
-class Index(UncachedState, Sequence[Record]):
+class Index(CuresForAttributes, UncachedState, Sequence[Record]):
     """A source of records: their order and their labels.
 
     Returned by `open_index`. A sequence of `Record`: numbers count from 0, negative ones from the

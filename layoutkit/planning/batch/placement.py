@@ -548,6 +548,7 @@ def check_windows_inside(
         raise ShapeError(
             f"sample {number} has size {size} along {name}, but its window of {extent} goes "
             f"from {begin} to {begin + extent}; {cure}"
+            f"{axes.find_channels_first(lengths[number].tolist())}"
         )
 
 

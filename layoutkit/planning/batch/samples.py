@@ -45,6 +45,18 @@ class SampleAxes:
             for names in self.sample.named
         )
 
+    def find_channels_first(self, shape: Sequence[int]) -> str:
+        """Return a cure for a sample in `hwc` whose shape is that of a `chw` image, "" for others.
+
+        shape    of the sample
+        """
+        *others, last = self.sample.to_text(" ").split(" ")
+        is_swapped = shape[0] <= MAX_IMAGE_CHANNELS < shape[-1]
+        if len(shape) < 3 or last != CHANNEL or not is_swapped or len(others) != len(shape) - 1:
+            return ""
+        left = ("" if max(map(len, others)) == 1 else " ").join([last, *others])
+        return f"; or are its channels first? Then the pattern begins with {left}->"
+
     @cached_property
     def cropped(self) -> dict[str, int]:
         """The index in a sample of each axis that has a window size, by name."""
