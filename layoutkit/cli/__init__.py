@@ -174,6 +174,10 @@ def _convert(arguments: argparse.Namespace) -> int:
     crop = arguments.crop
     if crop is not None and arguments.center is not None:
         crop = replace(crop, center=arguments.center)
+    if arguments.pad_to is not None:  # which --fill and --center belong to
+        if arguments.fit == "pad":
+            raise ArgumentError("--pad-to and --fit pad both pad images; remove one")
+        arguments.fill = arguments.center = None
     windows = {"crop": crop, "flip": arguments.flip}
     image_options = _image_options(arguments, skip_bad=arguments.skip_bad, **windows)
     with open_source(arguments.src, job, image_options, staging_folder(destination)) as source:
@@ -187,13 +191,20 @@ def _file_job(arguments: argparse.Namespace) -> Any:
 
     names = ("dtype", "scale", "mean", "std", "clip", "casting", "channels")
     options = {name: getattr(arguments, name) for name in names}
+    names = ("pad_to", "pad_before", "fill", "center") if arguments.pad_to is not None else ()
+    options |= {name: getattr(arguments, name) for name in names}
+    if arguments.pad_before is not None and arguments.pad_to is None:
+        raise ArgumentError("--pad-before: applies only to padded results; give --pad-to, too")
     options = {name: value for name, value in options.items() if value is not None}
     pattern, sizes = arguments.pattern, arguments.size
     if arguments.options is not None:
         from .options import read_conversion
 
         for name in [*options, *(["size"] if sizes else [])]:
-            raise ArgumentError(f"--{name}: --options has all options of the conversion; omit one")
+            option = name.replace("_", "-")
+            raise ArgumentError(
+                f"--{option}: --options has all options of the conversion; omit one"
+            )
         checked = read_conversion(arguments.options)
         pattern, options, sizes = checked.pattern.text, checked.keywords(), checked.sizes
     return FileJob(pattern, options, sizes, arguments.chunk, arguments.quiet)
@@ -212,8 +223,10 @@ def _convert_to_store(arguments: argparse.Namespace, job: Any) -> int:
         "short_side",
         "filter",
         "center",
-        "background",
+        "pad_to",
         "mode",
+        "to_srgb",
+        "background",
     ):
         if getattr(arguments, name):
             option = name.replace("_", "-")
@@ -237,6 +250,7 @@ def _image_options(arguments: argparse.Namespace, **options: Any) -> Any:
         center=arguments.center,
         background=arguments.background,
         mode=arguments.mode,
+        to_srgb=arguments.to_srgb,
         **options,
     )
 
@@ -253,11 +267,14 @@ def _batches(arguments: argparse.Namespace) -> int:
 
     collator = None if arguments.options is None else _collator_of_file(arguments)
     options = {"dtype": arguments.dtype, **_formula_options(arguments)}
-    names = "sampler batch_size seed epoch partition columns missing workers limit profile preview"
+    names = (
+        "sampler weights mix on_end batch_size seed epoch partition columns missing workers limit "
+        "profile preview"
+    )
     request_options = {name: getattr(arguments, name) for name in names.split()}
     arguments.resize = arguments.resize or IMAGE_SIZE
     request = BatchesRequest(
-        arguments.src, arguments.to or "bhwc", options, collator, _image_options(arguments),
+        arguments.src, arguments.to, options, collator, _image_options(arguments),
         **request_options,
     )  # fmt: skip
     run_batches(request)
@@ -278,7 +295,8 @@ def _pack(arguments: argparse.Namespace) -> int:
     from .pack import PackRequest, pack
 
     names = (
-        "root list_only resize quality encoding pass_through shuffle seed parts workers max_pixels"
+        "root list_only resize quality encoding pass_through shuffle seed parts workers max_pixels "
+        "mode to_srgb background"
     )
     request_options = {name: getattr(arguments, name) for name in names.split()}
     pack(PackRequest(arguments.src, arguments.dst, **request_options))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,14 +22,14 @@ from .._utils.files import replace_atomically
 from .._utils.validation import escape_controls
 from ..collator import Collator
 from ..converter import Converter
-from ..data import Batch, Batcher, Index, Record, open_index, sampled_batcher, sampler
+from ..data import Batch, Batcher, Index, Record, mix, open_index, sampled_batcher, sampler
 from ..data.formats import FORMATS, container_kind, is_image_name
 from ..data.io.filesystem import has_wildcards
 from ..errors import ArgumentError, DataError, LayoutkitError
 from ..images import Decoder, Reader
 from ..spec import ArraySpec
 from ..views import ClassView
-from .inputs import ImageOptions, pixel_limit
+from .inputs import ImageOptions, pixel_limit, sources_label
 from .outputs import check_destination
 from .parser import IMAGE_SIZE
 from .printing import keywords_to_options
@@ -82,7 +82,7 @@ def _print_ceiling(batcher: Batcher, converter: Converter | None) -> None:
         if not records:  # the batch is loaded
             start = perf_counter()
         if converter is not None:
-            converter(batch.input.forward_get("bhwc"))
+            converter(batch.input.input)
         records += batch.count
     seconds = perf_counter() - start
     done = "" if converter is None else " and converted"
@@ -96,12 +96,15 @@ _KINDS_WITHOUT_FILES = ("items", "parts", "tensor", "zarr")
 class BatchesRequest:
     """The arguments of `layoutkit batches`."""
 
-    source: str
-    to: str
+    sources: Sequence[str]
+    to: str | None  # None: the layout of the images
     options: Mapping[str, Any]  # keywords of a Converter
     collator: Collator | None  # of --options: it makes the batches, and no Converter follows
     image_options: ImageOptions
-    sampler: str
+    sampler: str | None  # None: "linear", or "weighted" if there are weights
+    weights: Mapping[str, float] | None
+    mix: float | Sequence[float] | None
+    on_end: str | None
     batch_size: int
     seed: int | None
     epoch: int
@@ -115,7 +118,15 @@ class BatchesRequest:
 
     def converter(self) -> Converter | None:
         """Return the converter from decoded images to the requested layout and dtype."""
-        return None if self.collator else Converter(f"bhwc->{self.to}", **self.options)
+        layout = self.image_options.layout
+        return (
+            None if self.collator else Converter(f"{layout}->{self.to or layout}", **self.options)
+        )
+
+    @property
+    def order(self) -> str:
+        """The name of the order of the records."""
+        return self.sampler or ("linear" if self.weights is None else "weighted")
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -127,11 +138,11 @@ class BatchesRequest:
         """The arguments of `sampled_batcher` that make batches of the bytes of images."""
         if self.collator is not None:
             reader = self.image_options.reader
-            processor = {} if reader == Reader() else {"processor": reader}
-            return {"collate": self.collator, **processor}
-        dims = self.decoder.input_dims
+            own = {} if reader == Reader() else {"processor": reader}
+            return {"collate": self.collator, **own}
+        dims, layout = self.decoder.input_dims, self.image_options.layout
         return {
-            "processor": self.decoder, "input_dims": dims, "dtype": np.uint8, "layout": "bhwc"
+            "processor": self.decoder, "input_dims": dims, "dtype": np.uint8, "layout": layout
         }  # fmt: skip
 
 
@@ -143,7 +154,7 @@ def run_batches(request: BatchesRequest) -> None:
     converter = request.converter()
     _check_sign(converter, request)
     if request.preview is not None:
-        check_destination([request.source], request.preview, ".png")
+        check_destination(request.sources, request.preview, ".png")
     with ExitStack() as stack:
         stack.enter_context(pixel_limit(request.image_options.max_pixels))
         batcher = stack.enter_context(_make_batcher(request, _open_index(request)))
@@ -155,7 +166,7 @@ def run_batches(request: BatchesRequest) -> None:
             _process_batch(batch, converter, times, request)
         _check_not_empty(times, request)
         times.elapsed = perf_counter() - start
-        times.report(request.source, batcher)
+        times.report(sources_label(request.sources), batcher)
         if request.profile:
             _print_ceiling(batcher, converter)
     if request.preview is not None:
@@ -165,7 +176,7 @@ def run_batches(request: BatchesRequest) -> None:
 def _check_sign(converter: Converter | None, request: BatchesRequest) -> None:
     pixel = np.dtype(np.uint8)
     if converter is not None:
-        images = ArraySpec("bhwc", (1, *request.decoder.input_dims), pixel)
+        images = ArraySpec(request.image_options.layout, (1, *request.decoder.input_dims), pixel)
         target = converter.infer_spec(images).dtype
     else:
         collator: Any = request.collator
@@ -174,8 +185,26 @@ def _check_sign(converter: Converter | None, request: BatchesRequest) -> None:
 
 
 def _open_index(request: BatchesRequest) -> Index:
-    """Return the index of the images; raise ArgumentError if there are none."""
-    source = request.source
+    """Return the index of the images of all sources; raise ArgumentError if there are none."""
+    if request.mix is None:
+        if request.on_end is not None:
+            raise ArgumentError("--on-end: applies only to a mixture; give --mix, too")
+        if len(request.sources) > 1:
+            raise ArgumentError(
+                f"batches got {len(request.sources)} SRC; give one, or the share of each, as in "
+                f"--mix {','.join('1' * len(request.sources))}"
+            )
+        return _open_source(request.sources[0], request)
+    weights = [request.mix] if isinstance(request.mix, float) else request.mix
+    if len(weights) != len(request.sources):
+        raise ArgumentError(
+            f"--mix has {len(weights)} weights for {len(request.sources)} SRC; give one for each"
+        )
+    opened = [_open_source(source, request) for source in request.sources]
+    return mix([*zip(opened, weights, strict=True)], on_end=request.on_end or "stop")
+
+
+def _open_source(source: str, request: BatchesRequest) -> Index:
     (partition, partitions) = request.partition
     has_kind = container_kind(source) is not None or is_image_name(source)
     is_glob = has_kind and (has_wildcards(source) or "{" in source)
@@ -206,13 +235,16 @@ def _open_index(request: BatchesRequest) -> Index:
 
 def _make_batcher(request: BatchesRequest, index: Index) -> Batcher:
     size = request.batch_size
-    order = sampler(request.sampler, index, batch_size=size, seed=request.seed or 0)
+    weights = None if request.weights is None else _weights_by_label(index, request.weights)
+    chosen = {} if weights is None else {"weights": weights}
+    order = sampler(request.order, index, batch_size=size, seed=request.seed or 0, **chosen)
     limit = request.limit
     epoch_batches = order.num_batches or 0
     return sampled_batcher(
         index,
         batch_size=size,
-        sampler=request.sampler,
+        sampler=request.order,
+        weights=weights,
         num_batches=None if limit is None else min(limit, epoch_batches),
         seed=request.seed,
         epoch=request.epoch,
@@ -220,6 +252,12 @@ def _make_batcher(request: BatchesRequest, index: Index) -> Batcher:
         num_workers=request.workers,
         progress=sys.stderr.isatty(),
     )
+
+
+def _weights_by_label(index: Index, weights: Mapping[str, float]) -> dict[Any, float]:
+    """Return the weights by the labels of an index, which may be numbers."""
+    labels = {str(label): label for label in index.labels}
+    return {labels.get(name, name): weight for name, weight in weights.items()}
 
 
 def _warm_up(converter: Converter | None, request: BatchesRequest) -> None:
@@ -243,7 +281,7 @@ def _process_batch(
     layout, result = batch.input.layout, batch.input.input
     if converter is not None:
         with times.timing("convert"):
-            layout, result = request.to, converter(batch.input.forward_get("bhwc"))
+            layout, result = str(converter.options.pattern.right), converter(result)
     if times.records == batch.count:
         times.first_batch = f"{layout} {result.shape} {result.dtype}"
         if request.preview is not None:
@@ -254,8 +292,8 @@ def _process_batch(
 def _check_not_empty(times: StageTimes, request: BatchesRequest) -> None:
     if not times.records:
         raise DataError(
-            f"{request.source}: the epoch of this sampler has no batches; use a smaller "
-            f"--batch-size than {request.batch_size}, or another sampler"
+            f"{sources_label(request.sources)}: the epoch of this sampler has no batches; use a "
+            f"smaller --batch-size than {request.batch_size}, or another sampler"
         )
 
 
@@ -286,11 +324,9 @@ def _draw_preview(batch: Batch, request: BatchesRequest, path: Path) -> None:
     captions = [Caption(*parts) for parts in zip(labels, names, ranks, strict=True)]
     shown = min(batch.count, MAX_IMAGES)
     total = f" of {batch.count}" if shown < batch.count else ""
-    title = f"{request.source}: {shown}{total} images, {request.sampler}, epoch {request.epoch}"
-    pixels = batch.input.input
-    if pixels.shape[-1] == 1:  # gray
-        pixels = np.repeat(pixels, 3, -1)
-    sheet = contact_sheet(pixels, captions, title)
+    name = sources_label(request.sources)
+    title = f"{name}: {shown}{total} images, {request.order}, epoch {request.epoch}"
+    sheet = contact_sheet(batch.input.input, captions, title)
     with name_in_errors(path), replace_atomically(path) as file:
         sheet.save(file, "PNG")
 

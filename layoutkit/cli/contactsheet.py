@@ -48,7 +48,7 @@ class Caption:
 
 
 def contact_sheet(images: Array, captions: Sequence[Caption], title: str) -> Image:
-    """Return an image with the first 100 of `images`, whose shape is (n >= 1, height, width, 3).
+    """Return an image with the first 100 of `images`, of shape (n >= 1, height, width, channels).
 
     Small images are enlarged by an integer factor, so that their pixels are visible.
     """
@@ -73,6 +73,7 @@ def contact_sheet(images: Array, captions: Sequence[Caption], title: str) -> Ima
         row, column = divmod(index, columns)
         left = _MARGIN + column * (width + _GAP)
         top = _top() + row * (cell[1] + _CAPTION + _GAP)
+        pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
         sheet.paste(pillow().fromarray(pixels).resize(cell, _filter(pixels, cell)), (left, top))
         _write(draw, caption, fonts, (left, top + cell[1]), width)
     return sheet

@@ -1,7 +1,7 @@
 """Open the sources of `layoutkit convert`: one array file, or image files as one batch.
 
 File formats are read by `layoutkit.data.formats`, images by `layoutkit.images`. An image batch is
-uint8 in layout `bhwc`, by default with the channels red, green and blue.
+uint8 in layout `bhwc`, with the channels red, green and blue, or what `--mode` says.
 """
 
 import os
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -39,6 +39,7 @@ from .outputs import NpyFile, is_npy, open_npy
 from .printing import keywords_to_options
 from .streaming import FileJob, SlabSource, apply_windows
 
+_BYTE = np.dtype(np.uint8)
 _IMAGES_AT_ONCE = 64  # images that are decoded in parallel before they are written (--skip-bad)
 _MAX_FILES_SEARCHED = 10_000  # for images in sub-folders, which an error message mentions
 
@@ -55,7 +56,7 @@ class ImageOptions:
     crop, flip : the window of every image, and whether the window is mirrored left to right
     center : how `fit` and a centered crop round half of an odd difference; None: "round"
     background : the color under transparent pixels; None: alpha is dropped
-    mode : "rgb", "rgba" or "gray", as for `layoutkit.images.read`; None: "rgb"
+    mode, to_srgb : as for `layoutkit.images.read`; None: "rgb"
     """
 
     size: tuple[int, int] | None = None
@@ -70,6 +71,18 @@ class ImageOptions:
     center: str | None = None
     background: tuple[int, ...] | None = None
     mode: str | None = None
+    to_srgb: bool = False
+
+    @property
+    def layout(self) -> str:
+        """The layout of a batch of images: class numbers have no channels."""
+        return "bhw" if self.mode == "index" else "bhwc"
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The keyword arguments of `layoutkit.images.read`."""
+        mode = self.mode or "rgb"
+        return {"mode": mode, "background": self.background, "to_srgb": self.to_srgb}
 
     @property
     def options(self) -> list[str]:
@@ -85,6 +98,7 @@ class ImageOptions:
             "--center": None if self._has_centered_crop else self.center,
             "--background": self.background,
             "--mode": self.mode,
+            "--to-srgb": self.to_srgb or None,
         }
         return [name for name, value in values.items() if value is not None]
 
@@ -106,7 +120,16 @@ class ImageOptions:
         fit = self.fit or ("cover" if self.short_side is not None else default_fit)
         if self.fill is not None and fit != "pad":
             raise ArgumentError("--fill: applies only to padded images; give --fit pad, too")
-        resize = self.filter or "bilinear"
+        if self.mode == "unchanged":
+            raise ArgumentError(
+                "--mode unchanged: keeps the channels of each file, and images are resized to one "
+                "shape; give another --mode"
+            )
+        resize = self.filter or ("nearest" if self.mode == "index" else "bilinear")
+        if self.mode == "index" and resize != "nearest":
+            raise ArgumentError(
+                f"--filter {resize}: would average class numbers; give --filter nearest"
+            )
         center = self.center or DEFAULT_CENTERING
         if fit == "stretch" and self.center is not None:
             if not self._has_centered_crop:
@@ -122,14 +145,13 @@ class ImageOptions:
             short_side=self.short_side,
             resize=resize,
             center=center,
-            mode=self.reader.mode,
-            background=self.background,
+            **self.reading,
         )
 
     @property
     def reader(self) -> Reader:
         """The reader of images of any size."""
-        return Reader(mode=self.mode or "rgb", background=self.background)
+        return Reader(**self.reading)
 
 
 @dataclass(frozen=True)
@@ -142,20 +164,17 @@ class ImageBatch:
     decode_file: Decoder | Reader
     pool: ThreadPoolExecutor
     crop: Crop | None = None
+    channels: tuple[int, ...] = (3,)  # the last axis; () without one, for class numbers
+    dtype: np.dtype[Any] = _BYTE
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the batch: (number of images, height, width, channels)."""
-        return len(self.paths), self.height, self.width, CHANNELS[self.decode_file.mode]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the batch, always uint8."""
-        return np.dtype(np.uint8)
+        return len(self.paths), self.height, self.width, *self.channels
 
     def read(self, axis: int | None, start: int, stop: int) -> NDArray[Any]:
         indices = range(len(self.paths)) if axis is None else range(start, stop)
-        batch = buffers.empty((len(indices), *self.shape[1:]), np.uint8)
+        batch = buffers.empty((len(indices), *self.shape[1:]), self.dtype)
         # Decoders release the GIL, so threads decode in parallel.
         for _ in self.pool.map(self._decode_into, indices, batch):
             pass
@@ -164,6 +183,12 @@ class ImageBatch:
     def decode(self, index: int) -> NDArray[Any]:
         path = self.paths[index]
         pixels = self.decode_file(path)
+        if (pixels.shape[2:], pixels.dtype) != (self.channels, self.dtype):
+            raise ShapeError(
+                f"{path}: has {_describe_pixels(pixels.shape[2:], pixels.dtype)}, but the first "
+                f"image has {_describe_pixels(self.channels, self.dtype)}; a batch has one kind of "
+                "pixels: give another --mode"
+            )
         if self.crop is not None:
             try:
                 return self.crop.crop_image(pixels, index)
@@ -175,6 +200,11 @@ class ImageBatch:
 
     def _decode_into(self, index: int, pixels: NDArray[Any]) -> None:
         pixels[...] = self.decode(index)
+
+
+def _describe_pixels(channels: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    count = "".join(f"{number} channels of " for number in channels)
+    return f"{count}{dtype}"
 
 
 # ---- find images -------------------------------------------------------------------------
@@ -254,6 +284,8 @@ def open_images(
                 height, width = decoder.size
             decode_file = decoder or image_options.reader
             batch = ImageBatch(paths, height, width, decode_file, pool, image_options.crop)
+            if image_options.mode is not None:
+                batch = _with_pixels_of_mode(batch, image_options)
             if not image_options.skip_bad:
                 yield batch
                 return
@@ -265,6 +297,20 @@ def open_images(
                 yield array
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _with_pixels_of_mode(batch: ImageBatch, image_options: ImageOptions) -> ImageBatch:
+    """Return the batch with the channels and dtype of the mode, or else of its first image."""
+    mode = image_options.mode or "rgb"
+    if mode in CHANNELS:
+        return replace(batch, channels=(CHANNELS[mode],))
+    decode = batch.decode_file
+    if image_options.skip_bad:
+        decode = _return_errors(decode)
+    for path in batch.paths:
+        if not isinstance(pixels := decode(path), Exception):
+            return replace(batch, channels=pixels.shape[2:], dtype=pixels.dtype)
+    return batch  # without valid images, which an error says later
 
 
 def _decode_valid(batch: ImageBatch, file: Any) -> NpyFile:
@@ -368,7 +414,7 @@ def open_source(
     if not arrays:
         if len(sources) == 1:
             _check_format(sources[0], image_options.max_pixels)
-        _check_pattern(pattern)
+        _check_pattern(pattern, image_options.layout)
         decoder = image_options.decoder("stretch")
         paths, skipped = find_images(sources)
         if skipped and not job.quiet:
@@ -512,15 +558,16 @@ def _single_array(arrays: Any, source: str) -> Any:
     return next(iter(arrays.values()))
 
 
-def _check_pattern(pattern: Pattern) -> None:
+def _check_pattern(pattern: Pattern, layout: str) -> None:
     axes = pattern.left.named
+    expected = _IMAGE_AXES[: len(layout)]
     matches = [
         len(names) == 1 and names[0] in allowed
-        for names, allowed in zip(axes, _IMAGE_AXES, strict=False)
+        for names, allowed in zip(axes, expected, strict=False)
     ]
-    if len(axes) != len(_IMAGE_AXES) or not all(matches):
-        message = (
-            f"{pattern.text}: images are read as bhwc (batch, height, width, channel); "
-            "begin the pattern with bhwc->"
+    if len(axes) != len(expected) or not all(matches):
+        meaning = "batch, height, width" + (", channel" if "c" in layout else "")
+        raise PatternError(
+            f"{pattern.text}: images are read as {layout} ({meaning}); "
+            f"begin the pattern with {layout}->"
         )
-        raise PatternError(message)

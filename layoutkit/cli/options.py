@@ -9,7 +9,11 @@ from ..options import CollateOptions, ConvertOptions, options_from_dict
 from ..preprocessor_configs import from_preprocessor_config, is_preprocessor_config, read_json
 
 # The keywords that apply to a part of an array as to the whole array.
-_OF_FILES = frozenset({"dtype", "scale", "mean", "std", "clip", "casting", "channels", "threads"})
+_OF_FILES = (
+    "dtype", "scale", "mean", "std", "clip", "casting", "channels", "threads", "pad_to",
+    "pad_before", "fill", "center",
+)  # fmt: skip
+_BY_AXIS = ("pad_to", "pad_before")
 
 
 def read_options(path: Path) -> ConvertOptions | CollateOptions:
@@ -27,7 +31,7 @@ def read_conversion(path: Path) -> ConvertOptions:
     if isinstance(options, CollateOptions):
         raise ArgumentError(f"{path} has the options of a Collator; give those of a Converter")
     for name, value in options.keywords().items():
-        if name not in _OF_FILES or isinstance(value, dict):
+        if name not in _OF_FILES or (isinstance(value, dict) and name not in _BY_AXIS):
             raise ArgumentError(
                 f"{path} has {name}={value!r}, which does not apply to files; remove it"
             )

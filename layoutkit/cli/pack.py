@@ -30,7 +30,7 @@ from ..data.labels import order_classes
 from ..data.recordio import RecordAppender
 from ..data.sources.recordio import read_image_list
 from ..errors import ArgumentError, DataError
-from ..images import fit, read
+from ..images import Reader, fit, read
 from ..images.reading import pillow
 from ..memory import Array
 from .inputs import pixel_limit
@@ -38,6 +38,11 @@ from .outputs import check_destination
 from .printing import keywords_to_options
 
 _QUALITY_RANGES = {"jpg": range(1, 101), "png": range(10), "npy": range(0)}
+# The encodings that hold the pixels of each mode.
+_ENCODINGS = {
+    "rgb": ("jpg", "png", "npy"), "gray": ("jpg", "png", "npy"), "rgba": ("png", "npy"),
+    "index": ("png", "npy"), "unchanged": ("npy",),
+}  # fmt: skip
 _DEFAULT_QUALITY = 95  # for jpg
 _IMAGES_IN_FLIGHT = 64  # images that are encoded before the first of them is written
 _MAX_PARTS = 256  # all parts are open until the last image is written
@@ -68,15 +73,34 @@ class PackRequest:
     parts: int = 1
     workers: int | None = None
     max_pixels: int | None = None
+    mode: str | None = None
+    to_srgb: bool = False
+    background: tuple[int, ...] | None = None
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The keyword arguments of `layoutkit.images.read`."""
+        mode = self.mode or "rgb"
+        return {"mode": mode, "background": self.background, "to_srgb": self.to_srgb}
 
     def check(self) -> None:
         """Raise ArgumentError for options that cannot be combined."""
-        for name in ("resize", "quality", "encoding"):
-            if self.pass_through and getattr(self, name) is not None:
+        for name in ("resize", "quality", "encoding", "mode", "to_srgb", "background"):
+            if self.pass_through and getattr(self, name) not in (None, False):
+                option = name.replace("_", "-")
                 raise ArgumentError(
-                    f"--{name}: --pass-through packs files unchanged; give only one of the two"
+                    f"--{option}: --pass-through packs files unchanged; give only one of the two"
                 )
         encoding = self.encoding or "jpg"
+        Reader(**self.reading)  # raises for options that exclude one another
+        encodings = _ENCODINGS[self.mode or "rgb"]
+        if encoding not in encodings:
+            raise ArgumentError(
+                f"--mode {self.mode}: {encoding} does not hold such pixels; give --encoding "
+                f"{' or '.join(encodings)}"
+            )
+        if self.mode == "unchanged" and self.resize is not None:
+            raise ArgumentError("--mode unchanged: keeps images as they are; omit --resize")
         if self.quality is not None and self.quality not in _QUALITY_RANGES[encoding]:
             levels = _QUALITY_RANGES[encoding]
             allowed = (
@@ -290,7 +314,7 @@ def _encode_or_error(image: ImageEntry, request: PackRequest) -> bytes | Excepti
     try:
         if request.list_only:
             return b""
-        pixels = read(image.path)
+        pixels = read(image.path, **request.reading)
         return image.path.read_bytes() if request.pass_through else _encode(pixels, request)
     except (DataError, OSError) as error:
         return error
@@ -299,8 +323,12 @@ def _encode_or_error(image: ImageEntry, request: PackRequest) -> bytes | Excepti
 def _encode(pixels: Array, request: PackRequest) -> bytes:
     """Return the encoded image, resized if requested."""
     if request.resize is not None:
-        pixels = fit(pixels, _resized_shape(pixels.shape, request.resize), "stretch")
+        resize = "nearest" if request.mode == "index" else "bilinear"
+        size = _resized_shape(pixels.shape, request.resize)
+        pixels = fit(pixels, size, "stretch", resize=resize)
     file = io.BytesIO()
+    if request.encoding != "npy" and pixels.shape[2:] == (1,):
+        pixels = pixels[..., 0]
     if request.encoding == "npy":
         np.save(file, pixels)
     elif request.encoding == "png":

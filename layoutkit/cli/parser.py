@@ -130,6 +130,25 @@ def size(text: str) -> tuple[str, int]:
     return axis, positive_int(length)
 
 
+def sizes(text: str) -> dict[str, int]:
+    """Return sizes by axis, such as h=640,w=640; a size may be 0."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(axis.isidentifier() and length.isdecimal() for axis, _, length in pairs):
+        raise ArgumentTypeError(f"{text!r} is not sizes of axes, such as h=640,w=640")
+    by_axis = {axis: _int(length) for axis, _, length in pairs}
+    if len(by_axis) < len(pairs):
+        raise ArgumentTypeError(f"{text!r} has an axis twice; give each axis one size")
+    return by_axis
+
+
+def weights(text: str) -> dict[str, float]:
+    """Return weights by label, such as cat=2,dog=1."""
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    if not all(label for label, _, _ in pairs):
+        raise ArgumentTypeError(f"{text!r} is not labels and their weights, such as cat=2,dog=1")
+    return {label: number(weight) for label, _, weight in pairs}
+
+
 def height_width(text: str) -> tuple[int, int]:
     """Return height and width, such as 224x224."""
     height, cross, width = text.partition("x")
@@ -201,7 +220,7 @@ def add_pack(parser: argparse.ArgumentParser) -> None:
     )
     workers_help = "threads that decode (default: up to 4)"
     add("--workers", "--num-thread", type=positive_int, metavar="N", help=workers_help)
-    add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
+    _add_decoding(add)
 
 
 def add_index(parser: argparse.ArgumentParser) -> None:
@@ -277,6 +296,7 @@ FIT_CHOICES = (
     "pad",
     "stretch",
 )  # as in layoutkit.images, which not every command imports
+MODE_CHOICES = ("rgb", "rgba", "gray", "index", "unchanged")
 _DTYPES = "bool, uint8 to uint64, int8 to int64, float16, float32, float64, complex64, complex128"
 
 
@@ -340,21 +360,33 @@ def _assign_positionals(arguments: argparse.Namespace, rest: list[str]) -> list[
     return []
 
 
+# Keywords of functions that no command has -> the call in Python.
+_PYTHON_ONLY = {
+    "antialias": "layoutkit.collate(images, PATTERN, resize=..., antialias=...)",
+    "frames": 'layoutkit.images.read(file, frames="all")',
+    "library": "layoutkit.images.fit(image, size, library=...)",
+    "refill": "layoutkit.data.sampled_batcher(SRC, refill=...)",
+    "shard": "layoutkit.data.sampled_batcher(SRC, shard=...)",
+} | {
+    name: f"layoutkit.convert(x, PATTERN, {name}=...)"
+    for name in KEYWORDS["convert"]
+    if name != "memory"
+}
+
+
 def _unrecognized_message(command: str, unknown: Sequence[str]) -> str:
     """Return the error message for words that no argument accepts."""
-    names = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in unknown]
-    keywords = [name for name in names if name in KEYWORDS["convert"]]
-    if "memory" in keywords:
+    words = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+    names = [word.removeprefix("--").replace("-", "_") for word in words]
+    name = next((name for name in names if name in _PYTHON_ONLY), None)
+    if "memory" in names:
         fix = "an array file is in C order: give that order as the right side of PATTERN"
-    elif keywords and unknown[0].startswith("--"):
-        name = keywords[0]
-        fix = f"{name}= is for Python only, as in layoutkit.convert(x, PATTERN, {name}=...)"
-    elif any(word.startswith("-") for word in unknown) or command not in ("convert", "batches"):
-        fix = f"see layoutkit {command} --help"
-    elif all(_is_number(word) for word in unknown):
+    elif name is not None:
+        fix = f"{name}= is for Python only, as in {_PYTHON_ONLY[name]}"
+    elif command in ("convert", "batches") and all(_is_number(word) for word in unknown):
         fix = "separate numbers by commas, without spaces, such as 0.5,0.5,0.5"
     else:
-        fix = f"{command} accepts one SRC: a folder, or a table of files"
+        fix = f"see layoutkit {command} --help"
     return f"unrecognized arguments: {' '.join(unknown)}; {fix}"
 
 
@@ -401,6 +433,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_formula(parser)
     _add_sizes(parser)
     _add_windows(parser)
+    _add_padding(parser)
     options_help = "the pattern and all options of the conversion: Converter.to_dict() as JSON"
     add("--options", type=Path, metavar="FILE.json", help=options_help)
     skip = _add_image_options(parser, "stretch", "--resize").add_argument
@@ -417,9 +450,16 @@ IMAGE_SIZE = 224, 224  # of `batches`, by default
 
 def _add_batches(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("src", metavar="SRC", help="a labeled folder, a table, .rec, .tar, .parquet or .tfrecord")
-    order_help = "order of the records (default: linear)"
-    add("--sampler", default="linear", metavar="KIND", help=order_help)
+    source_help = "a labeled folder, a table, .rec, .tar, .parquet or .tfrecord; several with --mix"
+    add("src", metavar="SRC", nargs="+", help=source_help)
+    order_help = "order of the records (default: linear; with --weights: weighted)"
+    add("--sampler", metavar="KIND", help=order_help)
+    weights_help = "relative probability of the records of each label; they may be drawn repeatedly"
+    add("--weights", type=weights, metavar="LABEL=W,..", help=weights_help)
+    mix_help = "read several SRC in turn, in shares by these weights, one for each SRC"
+    add("--mix", type=numbers, metavar="W,W,..", help=mix_help)
+    end_help = "with --mix, when a SRC has no more records (default: stop)"
+    add("--on-end", choices=("stop", "repeat", "drop"), help=end_help)
     add("--batch-size", type=positive_int, default=32, metavar="N", help="default: 32")
     layout_help = "layout of the batches, such as bchw (default: bhwc)"
     add("--to", metavar="LAYOUT", help=layout_help)
@@ -446,6 +486,17 @@ def _add_batches(parser: argparse.ArgumentParser) -> None:
     add("--preview", type=Path, metavar="FILE.png", help="draw the first batch into this file")
 
 
+def _add_decoding(add: Any) -> None:
+    """Add the options of `layoutkit.images.read`, for each command that decodes images."""
+    mode_help = "what pixels are (default: rgb); index: class numbers, layout bhw"
+    add("--mode", choices=MODE_CHOICES, help=mode_help)
+    srgb_help = "convert colors from the ICC profiles of the files to sRGB"
+    add("--to-srgb", action="store_true", help=srgb_help)
+    background_help = "color under transparent pixels, such as 255,255,255 (default: drop alpha)"
+    add("--background", type=color, metavar="R,G,B", help=background_help)
+    add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
+
+
 def _add_image_options(
     parser: argparse.ArgumentParser,
     default_fit: str,
@@ -465,14 +516,11 @@ def _add_image_options(
     short_help = "scale the shorter side to N, and crop the center"
     add("--short-side", type=positive_int, metavar="N", help=short_help)
     add("--filter", choices=FILTERS, help="filter that resizes (default: bilinear)")
-    add("--fill", type=numbers, metavar="N,N,..", help="fill value of --fit pad (default: 0)")
+    fill_help = "fill value of --fit pad, or of --pad-to (default: 0)"
+    add("--fill", type=numbers, metavar="N,N,..", help=fill_help)
     center_help = "how half of an odd difference of sizes is rounded (default: round, half to even)"
     add("--center", choices=CENTERINGS, help=center_help)
-    mode_help = "channels of the images: rgb (3), rgba (4) or gray (1); default: rgb"
-    add("--mode", choices=("rgb", "rgba", "gray"), help=mode_help)
-    background_help = "color under transparent pixels, such as 255,255,255 (default: drop alpha)"
-    add("--background", type=color, metavar="R,G,B", help=background_help)
-    add("--max-pixels", type=positive_int, metavar="N", help=_MAX_PIXELS_HELP)
+    _add_decoding(add)
     return group
 
 
@@ -605,6 +653,14 @@ def _add_windows(parser: argparse.ArgumentParser) -> None:
         "channel indices in the order of the result, such as 2,1,0; --mean has one value for each"
     )
     add("--channels", type=channels, metavar="N,N,..", help=channels_help)
+
+
+def _add_padding(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("padding, with --fill and --center").add_argument
+    to_help = "pad the result to these sizes, such as h=640,w=640"
+    add("--pad-to", type=sizes, metavar="AXIS=N,..", help=to_help)
+    before_help = "padding before the source, such as h=0,w=0 (default: in the middle)"
+    add("--pad-before", type=sizes, metavar="AXIS=N,..", help=before_help)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:

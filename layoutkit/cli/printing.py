@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 # Keywords in messages of the library that have a command-line option; with or without a value.
 _KEYWORD = re.compile(
-    r"\b(casting|clip|dtype|fill|fit|max_pixels|mean|missing|scale|std|from_dtype)="
+    r"\b(background|casting|clip|dtype|fill|fit|max_pixels|mean|missing|mode|scale|std|from_dtype)="
     r"(?:\"([^\"]*)\"|[(\[]([^)\]]*)[)\]]|([^\s;,)]*))"
 )
 
@@ -36,6 +36,7 @@ def keywords_to_options(message: str) -> str:
         value = quoted or plain or (listed or "").replace(" ", "")
         return f"--{name.replace('_', '-')} {value}".rstrip()
 
+    message = re.sub(r"\bto_srgb(=True)?", "--to-srgb", message)
     message = _COLUMNS.sub(r"--columns \1=\2", message)
     return _KEYWORD.sub(option, message)
 

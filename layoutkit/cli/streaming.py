@@ -46,7 +46,7 @@ RUN_BYTES = 16 << 20
 # Bytes; longer contiguous runs of a file are not faster to read or write.
 LONG_RUN = 64 << 10
 
-_PER_CHANNEL_OPTIONS = {"mean", "std", "channels"}
+_PER_CHANNEL_OPTIONS = {"mean", "std", "channels", "fill"}
 _BATCH_NAMES = ("b", "n", "batch")  # accepted names of the batch axis
 
 
@@ -224,9 +224,14 @@ class StreamAxes:
         move, selection = job.converter().options.select_channels(shape)
         full_move = move if selection is None else selection.with_all_channels(move)
         self.sizes = dict(zip(full_move.axes, full_move.sizes, strict=True))
+        padded = {*(job.options.get("pad_to") or ()), *(job.options.get("pad_before") or ())}
         left = _outermost(move.source.groups, self.sizes)
         right = _outermost(move.target.groups, dict(zip(move.axes, move.sizes, strict=True)))
-        common = [axis for axis in left if axis in right and axis != FEATURE]
+        common = [
+            axis
+            for axis in left
+            if axis in right and axis != FEATURE and move.source.name(axis) not in padded
+        ]
         self.batch = next((axis for axis in common if move.source.name(axis) in _BATCH_NAMES), None)
         # Splitting other folded axes has no advantage: each slab has a part of every sample.
         self.positions = {

@@ -433,6 +433,23 @@ def test_a_source_of_another_kind_is_refused(photos, tmp_path, capsys):
     assert "is not an index" in _refused(capsys, tmp_path / "x.txt")
 
 
+def test_records_are_drawn_by_the_weights_of_labels(photos, batches):
+    actual = batches(photos, "--weights", "bee=3,cat=1", "--batch-size", 400, "--limit", 1)
+    labels = np.bincount(actual["target"], minlength=3)
+    assert labels[0] == 0
+    assert 0.65 < labels[1] / labels.sum() < 0.85
+
+
+def test_several_sources_are_read_in_shares(photos, capsys):
+    words = "--size", "8x8", "--batch-size", "3"
+    sources = str(photos / "ant"), str(photos / "bee")
+    assert main(["batches", *sources, *words]) == 2
+    assert "give one, or the share of each, as in --mix 1,1" in capsys.readouterr().err
+    for end, count in ([], 3), (["--on-end", "drop"], 5):
+        assert main(["batches", *sources, *words, "--mix", "2,2", *end]) == 0
+        assert f"and 1 more: {count} records in" in capsys.readouterr().out
+
+
 def test_a_glob_names_images(photos, capsys):
     assert main(["batches", f"{photos}/ant/*.png", "--batch-size", "2"]) == 0
     assert "2 batches" in capsys.readouterr().out
@@ -445,6 +462,11 @@ def test_a_glob_names_images(photos, capsys):
         (["--sampler", "sorted"], ["no sampler is called 'sorted'", "permutation"]),
         (["--sampler", "part-linear"], ["part"]),
         (["--sampler", "weighted"], ["weights"]),
+        (["--weights", "cow=1"], ["weights has 'cow', but no record has that label"]),
+        (["--weights", "cat=1", "--sampler", "linear"], ["weights mean nothing for linear"]),
+        (["--weights", "cat"], ["is not labels and their weights, such as cat=2,dog=1"]),
+        (["--mix", "1,2"], ["--mix has 2 weights for 1 SRC; give one for each"]),
+        (["--on-end", "drop"], ["--on-end: applies only to a mixture; give --mix, too"]),
         (["--sampler", "random_slice", "--batch-size", "8"], ["8", "7"]),
         (["--sampler", "even_sequential", "--batch-size", "8"], ["no batches", "--batch-size"]),
         (["--partition", "3/3"], ["partition=3", "partitions=3"]),

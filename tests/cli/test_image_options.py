@@ -15,11 +15,13 @@ from layoutkit.cli import (
     inputs,
     main,
 )
-from layoutkit.cli.parser import FIT_CHOICES
+from layoutkit.cli.parser import FIT_CHOICES, MODE_CHOICES
+from layoutkit.data.recordio import read_records, unpack_image
 from layoutkit.images import Decoder, fit, read
 from layoutkit.images.fitting import FIT_MODES
+from layoutkit.images.reading import MODES
 from tests.helpers.command_batches import run_batches
-from tests.helpers.photographs import encoded, noise, save
+from tests.helpers.photographs import encoded, make_profiles, noise, save
 
 
 @pytest.fixture
@@ -96,6 +98,7 @@ def test_batches_fit_them_too(folder, monkeypatch):
 
 def test_the_words_are_the_librarys():
     assert FIT_CHOICES == FIT_MODES
+    assert MODE_CHOICES == MODES
 
 
 @pytest.mark.parametrize(
@@ -335,23 +338,77 @@ def test_batches_over_a_background(folder, capsys):
     assert (colors == (10, 20, 30)).all(axis=1).sum() >= 3 * 20 * 30 // 4
 
 
-# ---- a mode ----------------------------------------------------------------------------------
+# ---- modes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["gray", "rgba"])
-@pytest.mark.parametrize("words", [(), ("--skip-bad",)])
-def test_images_in_a_mode_have_its_channels(folder, mode, words):
-    paths = sorted(folder.iterdir())
-    decode = Decoder((8, 9), "stretch", mode=mode)
-    resized = _convert(folder, "--resize", "8x9", "--mode", mode, *words)
-    np.testing.assert_array_equal(resized, np.stack([decode(path) for path in paths]))
-    cropped = _convert(folder, "--crop", "5x5+3+4", "--mode", mode, *words)
-    pixels = [read(path, mode)[3:8, 4:9] for path in paths]
-    np.testing.assert_array_equal(cropped, np.stack(pixels))
+@pytest.fixture
+def masks(folder):
+    """Write three palette images of classes; each palette has the colors of other classes."""
+    for number, name in enumerate(["a", "b", "c"]):
+        mask = Image.fromarray(noise(number, 20, 30, 1)[..., 0] % 5, "P")
+        mask.putpalette(noise(9 + number, 256 * 3, 1, 1).tobytes())
+        Path("masks", name).mkdir(parents=True)
+        mask.save(Path("masks", name, "0.png"))
+    return Path("masks")
 
 
-def test_batches_of_gray_images_can_be_previewed(folder, capsys):
-    words = "--size", "20x30", "--mode", "gray", "--preview", "sheet.png"
-    assert main(["batches", str(folder), *words]) == 0
-    assert "20, 30, 1" in capsys.readouterr().out
-    assert Image.open("sheet.png").size[0] > 30
+@pytest.mark.parametrize("words", [[], ["--resize", "8x9"], ["--crop", "5x6+1+2"], ["--skip-bad"]])
+@pytest.mark.parametrize("mode", MODES)
+def test_pixels_are_what_the_mode_says(masks, mode, words):
+    layout = "bhw" if mode == "index" else "bhwc"
+    paths = sorted(masks.glob("*/*.png"))
+    expected = np.stack([read(path, mode) for path in paths])
+    if "--resize" in words:
+        if mode == "unchanged":
+            return
+        resize = "nearest" if mode == "index" else "bilinear"
+        decoder = Decoder((8, 9), "stretch", mode=mode, resize=resize)
+        expected = np.stack([decoder(path.read_bytes()) for path in paths])
+    if "--crop" in words:
+        expected = expected[:, 1:6, 2:8]
+    options = ["--mode", mode, "--quiet", *words]
+    assert main(["convert", "masks/**/*.png", "out.npy", f"{layout}->{layout}", *options]) == 0
+    actual = np.load("out.npy")
+    np.testing.assert_array_equal(actual, expected)
+    assert actual.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bhwc->bchw", "--mode", "index"], "begin the pattern with bhw->"),
+        (["bhw->bwh", "--mode", "index", "--resize", "8x8", "--filter", "area"],
+         "--filter area: would average class numbers; give --filter nearest"),
+        (["bhw->bwh", "--mode", "index", "--to-srgb"], "--to-srgb converts colors"),
+        (["bhw->bwh", "--mode", "index", "--background", "1,2,3"], "--background 1,2,3 replaces"),
+        (["bhwc->bchw", "--mode", "unchanged", "--resize", "8x8"], "give another --mode"),
+        (["bhwc->bchw", "--mode", "unchanged"], "1 channels of uint8, but the first image has 3"),
+    ],
+)  # fmt: skip
+def test_modes_that_do_not_fit_are_refused(masks, capsys, words, message):
+    save(Path("masks", "a", "9.png"), noise(1, 20, 30, 1)[..., 0])
+    assert message in _refused(capsys, "masks/**/*.png", "out.npy", *words)
+
+
+def test_batches_and_packed_files_have_the_pixels_of_the_mode(masks, monkeypatch, capsys):
+    expected = np.stack([read(path, "index") for path in sorted(masks.glob("*/*.png"))])
+    words = "--size", "20x30", "--mode", "index"
+    sheet = "--preview", "sheet.png"
+    actual = run_batches(monkeypatch, masks, *words, *sheet)
+    np.testing.assert_array_equal(actual["input"], expected)
+    gray = run_batches(monkeypatch, masks, "--size", "20x30", "--mode", "gray", *sheet)
+    assert gray["input"].shape == (3, 20, 30, 1)
+    assert main(["pack", str(masks), "a.rec", "--mode", "index"]) == 2
+    assert "jpg does not hold such pixels; give --encoding png or npy" in capsys.readouterr().err
+    assert main(["pack", str(masks), "a.rec", "--mode", "index", "--encoding", "png"]) == 0
+    packed = [unpack_image(record)[1] for record in read_records("a.rec")]
+    np.testing.assert_array_equal([read(bytes(data), "index") for data in packed], expected)
+
+
+def test_colors_are_converted_from_profiles(folder):
+    profile = make_profiles()[1]
+    for path in folder.iterdir():
+        Image.open(path).save(path, icc_profile=profile)
+    words = "photos/a.png", "out.npy", "bhwc->bhwc", "--quiet", "--to-srgb"
+    assert main(["convert", *words]) == 0
+    np.testing.assert_array_equal(np.load("out.npy")[0], read("photos/a.png", to_srgb=True))

@@ -17,6 +17,7 @@ import time
 import numpy as np
 import pytest
 
+from layoutkit import convert
 from layoutkit.cli import main, outputs, streaming
 from layoutkit.cli.outputs import NpyFile
 from layoutkit.cli.streaming import FileJob
@@ -112,6 +113,46 @@ def test_what_is_no_window(tmp_path, capsys, options, output):
     paths = [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     assert main(["convert", *paths, "bhwc->bchw", *options]) == 2
     assert output in capsys.readouterr().err
+    assert not (tmp_path / "y.npy").exists()
+
+
+@pytest.mark.parametrize("chunk", [["--chunk", "2"], []])
+@pytest.mark.parametrize("pattern", ["bhwc->bchw", "chwb->bhwc", "bhwc->b(hwc)"])
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        ("--pad-to h=9,w=8 --fill 7", {"pad_to": {"h": 9, "w": 8}, "fill": 7}),
+        ("--pad-to w=8 --fill 1,2,3 --center floor",
+         {"pad_to": {"w": 8}, "fill": [1, 2, 3], "center": "floor"}),
+        ("--pad-to b=13,c=4 --pad-before b=2,c=0",
+         {"pad_to": {"b": 13, "c": 4}, "pad_before": {"b": 2, "c": 0}}),
+    ],
+)  # fmt: skip
+def test_results_are_padded(tmp_path, pattern, chunk, options, keywords):
+    array = _array(pattern.partition("->")[0])
+    expected = convert(array, pattern, dtype="float32", scale=0.5, **keywords)
+    options = [*options.split(), "--dtype", "float32", "--scale", "1/2", *chunk]
+    np.testing.assert_array_equal(_convert(tmp_path, array, pattern, *options), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--pad-to", "8x9"], "is not sizes of axes, such as h=640,w=640"),
+        (["--pad-to", "h=8,h=9"], "has an axis twice"),
+        (["--pad-to", "h=2"], "give a larger size"),
+        (["--pad-before", "h=2"], "--pad-before: applies only to padded results; give --pad-to"),
+        (["--fill", "2"], "--fill: applies to images, but"),
+        (["--copy", "True"], "copy= is for Python only, as in layoutkit.convert"),
+        (["--frames", "all"], "frames= is for Python only, as in layoutkit.images.read"),
+        (["--memory", "bhwc"], "give that order as the right side of PATTERN"),
+    ],
+)
+def test_options_that_files_do_not_have(tmp_path, capsys, options, message):
+    np.save(tmp_path / "x.npy", _array("bhwc"))
+    files = [str(tmp_path / name) for name in ("x.npy", "y.npy")]
+    assert main(["convert", *files, "bhwc->bchw", *options]) == 2
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "y.npy").exists()
 
 

@@ -30,7 +30,7 @@ def _kept(batch):
     """Copy a batch, as its memory is reused."""
     target = batch.target
     return (
-        batch.input.forward_get("bhwc").copy(),
+        batch.input.input.copy(),
         [] if target is None else target.input.tolist(),
         None if target is None else list(getattr(target, "classes", None) or ()),
         [(str(record.url), record.position) for record in batch.item],
