@@ -24,6 +24,7 @@ if not Path(__file__).with_name("kernels").is_dir():
 
 from . import buffers
 from ._utils import fork, late
+from ._utils.spelling import make_attribute_error
 from .accumulation import accumulate
 from .converter import Converter, convert, plan
 from .errors import (
@@ -174,7 +175,7 @@ def __getattr__(name: str) -> Any:
                 module = import_module(f".{package}", __name__)
             globals().update({public: getattr(module, public) for public in names})
             return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise make_attribute_error(f"module {__name__!r}", name, "layoutkit")
 
 
 def __dir__() -> list[str]:

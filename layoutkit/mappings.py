@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Columns:
         return _rebuilt, (list(self._converters.items()),)
 
 
-def columns(**ways: Converter | Collator) -> Columns:
+def columns(*more: Never, **ways: Converter | Collator) -> Columns:
     """Return a callable that converts or collates columns of a mapping and keeps the others.
 
     >>> columns(image=Converter("hwc->chw", dtype="float32"))
@@ -87,6 +87,11 @@ def columns(**ways: Converter | Collator) -> Columns:
     **ways : Converter or Collator
         The Converter of each column, by the column's name, or a Collator of arrays of any sizes.
     """
+    if more:
+        raise ArgumentError(
+            f"columns got {show(more[0])} without a name; name the column of each conversion, "
+            'as in columns(image=Converter("hwc->chw"))'
+        )
     return Columns(**ways)
 
 

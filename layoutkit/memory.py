@@ -52,6 +52,9 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
         fix = f"pass {arg_name}.numpy()"  # of the same memory
     if isinstance(x, str) or hasattr(type(x), "__fspath__"):
         fix = f'to read an image file, pass layoutkit.images.read("{x}")'
+        if str(x).endswith(".npy"):
+            mode = ', mmap_mode="r+"' if arg_name == "out" else ""
+            fix = f'pass numpy.load("{x}"{mode})'
         if isinstance(x, str) and ("->" in x or x.isalpha()):
             fix = "the layout and the array may be in the wrong order"
     kind = describe_type(x)

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
-from ._utils.validation import check_int, show, type_name
+from ._utils.validation import check_int, describe_type, show, type_name
 from ._utils.warnings import warn
 from .backends.dispatch import as_array
 from .backends.items import (
@@ -77,9 +77,9 @@ class Convert(_torch.nn.Module):
     torch.Size([2, 3, 4, 5])
     """
 
-    def __init__(self, pattern: str, **keywords: Any) -> None:
+    def __init__(self, pattern: str, *more: Never, **keywords: Any) -> None:
         super().__init__()
-        self.converter = Converter(pattern, **keywords)
+        self.converter = Converter(pattern, *more, **keywords)
 
     def forward(self, x: Any, *rest: Any) -> Any:
         """Return the converted tensor, or, with more arguments, a tuple of it and them."""
@@ -326,6 +326,11 @@ class Positions(_torch.utils.data.Dataset):
     """
 
     def __init__(self, dataset: Any) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise ArgumentError(
+                f"dataset is {describe_type(dataset)}; give one with a length, whose samples are "
+                "dataset[0], dataset[1], ..."
+            )
         self.dataset = dataset
         # In shared memory, so that workers see changes. Concurrent counts may lose a few reads.
         self._epoch = _torch.zeros((), dtype=_torch.int64).share_memory_()
@@ -403,7 +408,11 @@ def collate(samples: Sequence[Any]) -> Any:
     ArgumentError
         A sample, or an item of one, is None.
     """
+    if not isinstance(samples, Iterable):
+        raise ArgumentError(f"samples is {describe_type(samples)}; give a list of samples")
     samples = list(samples)
+    if not samples:
+        raise ShapeError("there are no samples; pass at least one")
     check_no_none(samples, "collate")
     try:
         return _collating.collate(samples, collate_fn_map=_collators())

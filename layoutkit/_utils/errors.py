@@ -1,12 +1,17 @@
-"""Conversion of exceptions: errors of other libraries become layoutkit's, and name their file."""
+"""Errors of other libraries become layoutkit's, and name their file; errors of unknown keywords."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
 
 from ..errors import ArgumentError, DataError, LayoutkitError
+from .spelling import find_similar
 
+EMPTY: Mapping[str, str] = MappingProxyType({})
 Exceptions = type[Exception] | tuple[type[Exception], ...]
 _EXPLAINED = (OSError, ValueError, EOFError)  # classes whose messages are understood without them
 
@@ -74,3 +79,26 @@ def explain_missing(
         raise error_class(
             f'{need}, but {error.name} is not installed: pip install "layoutkit[{extra}]"'
         ) from error
+
+
+def reject_unknown(
+    function: Callable[..., Any],
+    names: Iterable[str],
+    cures: Mapping[str, str] = EMPTY,
+    error_class: type[LayoutkitError] = ArgumentError,
+) -> None:
+    """Raise an error for the first of these keywords, which a function or class does not have.
+
+    cures    what to give in place of keywords of other libraries
+    """
+    for name in names:
+        parameters = inspect.signature(function).parameters.values()
+        known = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        cure = cures.get(name) or find_keyword(name, known)
+        raise error_class(f"{function.__name__} has no {name}=; {cure}")
+
+
+def find_keyword(name: str, known: Iterable[str]) -> str:
+    """Return the question if a known keyword was meant, or else all known ones."""
+    similar = find_similar(name, known)
+    return f"did you mean {similar}=?" if similar else f"there are {', '.join(known)}"

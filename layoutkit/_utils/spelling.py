@@ -25,7 +25,7 @@ _OTHER_WORDS = {
 # Attributes that objects of other libraries have -> what to write in place of them, by the module
 # or class of layoutkit that lacks them.
 _ATTRIBUTES: dict[str, dict[str, str]] = {
-    "images": {
+    "layoutkit.images": {
         "crop": "use collate(images, pattern, h=, w=), with offset= for each window's corner",
         "decode": "use read(file or bytes), or as a processor of batches Reader() or Decoder(size)",
         "imdecode": "use read(bytes)",
@@ -33,6 +33,31 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "open": "use read(path)",
         "resize": "use fit(image, size, 'stretch'), or collate(images, pattern, h=, w=, "
         "resize='bilinear')",
+    },
+    "layoutkit": {
+        **dict.fromkeys(
+            ("permute", "rearrange", "reshape", "transpose"), 'use convert(x, "bhwc->bchw")'
+        ),
+        **dict.fromkeys(
+            ("crop", "resize", "stack"),
+            'use collate(images, "hwc->bchw", h=224, w=224, resize="bilinear")',
+        ),
+        **dict.fromkeys(("load", "open", "read", "imread"), "use layoutkit.images.read(file)"),
+        "Compose": "a Collator crops, resizes and normalizes in one pass",
+        "Convert": "use layoutkit.torch.Convert, or that of layoutkit.keras or sklearn",
+        "DataLoader": "use layoutkit.data.sampled_batcher(source, batch_size=32)",
+        "Dataset": "use layoutkit.data.Dataset",
+        "normalize": 'use convert(x, "bhwc->bchw", scale=1 / 255, mean=..., std=...)',
+        "sampled_batcher": "use layoutkit.data.sampled_batcher",
+        "to_tensor": "use layoutkit.torch.Convert",
+    },
+    "layoutkit.data": {
+        **dict.fromkeys(("DataLoader", "Loader"), "use sampled_batcher(source, batch_size=32)"),
+        **dict.fromkeys(
+            ("ImageFolder", "load", "load_dataset", "read"), "use open_index(folder or file)"
+        ),
+        "concat": "use mix([(source, weight), ...])",
+        "random_split": "use open_index(source).split(0.8, seed=0)",
     },
     "Converter": {
         "apply": "call it: converter(x)",

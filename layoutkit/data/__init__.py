@@ -32,6 +32,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .._utils import fork
+from .._utils.spelling import make_attribute_error
 
 if TYPE_CHECKING:
     from .dataset.dataset import Dataset
@@ -97,7 +98,7 @@ def __getattr__(name: str) -> Any:
             with fork.init_lock:
                 globals()[name] = getattr(import_module(f".{module}", __name__), name)
             return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise make_attribute_error(f"module {__name__!r}", name, "layoutkit.data")
 
 
 def __dir__() -> list[str]:

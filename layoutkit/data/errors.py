@@ -6,15 +6,12 @@ an object without a length. A function that gets an unknown keyword raises a Typ
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
-from .._utils.spelling import find_similar
+from .._utils import errors
+from .._utils.errors import EMPTY, find_keyword
 from ..errors import DataError
-
-EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class OutOfRange(DataError, IndexError):
@@ -44,23 +41,11 @@ def check_has_records(count: int, source: str, found: str) -> None:
 
 def no_such_argument(function: str, name: str, known: Collection[str]) -> NoSuchArgument:
     """Return the error for an unknown keyword, with the most similar known one."""
-    similar = find_similar(name, known)
-    hint = f"did you mean {similar}=?" if similar else f"there are {', '.join(known)}"
-    return NoSuchArgument(f"{function} has no {name}=; {hint}")
+    return NoSuchArgument(f"{function} has no {name}=; {find_keyword(name, known)}")
 
 
 def reject_unknown(
     function: Callable[..., Any], names: Iterable[str], cures: Mapping[str, str] = EMPTY
 ) -> None:
-    """Raise NoSuchArgument for the first of these keywords of a function or class.
-
-    cures    what to give in place of keywords of other libraries
-    """
-    for name in names:
-        if name in cures:
-            raise NoSuchArgument(f"{function.__name__} has no {name}=; {cures[name]}")
-        parameters = inspect.signature(function).parameters.values()
-        known = [
-            parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD
-        ]
-        raise no_such_argument(function.__name__, name, known)
+    """Raise NoSuchArgument for the first of these keywords of a function or class."""
+    errors.reject_unknown(function, names, cures, NoSuchArgument)

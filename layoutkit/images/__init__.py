@@ -34,4 +34,4 @@ __all__ = ["Augmenter", "Decoder", "Reader", "YUVFrames", "fit", "placement", "r
 
 
 def __getattr__(name: str) -> Any:
-    raise make_attribute_error(f"module {__name__!r}", name, "images")
+    raise make_attribute_error(f"module {__name__!r}", name, "layoutkit.images")

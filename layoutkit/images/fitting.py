@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, Self
+from typing import Any, Never, Self
 
 import numpy as np
 
 from .. import buffers
+from .._utils.errors import reject_unknown
 from .._utils.validation import as_int, check_choice, show
 from ..backends.dispatch import as_array
 from ..collator import Collator, collate
@@ -53,6 +54,7 @@ def fit(
     resize: str = "bilinear",
     library: str | None = None,
     out: Array | None = None,
+    **unknown: Never,
 ) -> Array:
     """Resize an image of shape (height, width) or (height, width, channels).
 
@@ -101,6 +103,7 @@ def fit(
         The image has an unsupported shape or dtype, another argument is invalid, or the library is
         not installed.
     """
+    reject_unknown(fit, unknown, _CURES)
     pixels = _check_image(image)
     height, width = as_size(size)
     _check_filter(resize, library)
@@ -129,6 +132,20 @@ def fit(
     target = _slices([max(0, -first) for first in firsts], overlap)
     result[target] = resampled[_slices([max(0, first) for first in firsts], overlap)]
     return result
+
+
+# Equivalents of the keywords of Pillow, OpenCV, torchvision and albumentations.
+_CURES = {
+    **dict.fromkeys(
+        ("interpolation", "interp", "resample", "filter", "method"),
+        'resize= is the filter, as in resize="bilinear"',
+    ),
+    **dict.fromkeys(("fit", "mode", "letterbox", "keep_ratio"), 'how= is the way, as in how="pad"'),
+    **dict.fromkeys(("h", "w", "height", "width", "dsize"), "give size, (height, width)"),
+    **dict.fromkeys(("value", "color", "cval", "pad_value"), "fill= is the value of the padding"),
+    "antialias": "collate has antialias=",
+    "dtype": "convert what it returns: convert(image, pattern, dtype=...)",
+}
 
 
 def placement(

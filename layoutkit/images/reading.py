@@ -25,7 +25,7 @@ import numpy as np
 from .. import buffers
 from .._utils.errors import as_data_errors, explain_missing, prefix_errors
 from .._utils.spelling import find_choice, find_similar
-from .._utils.validation import as_int, check_bool, check_choice, show, type_name
+from .._utils.validation import as_int, check_bool, check_choice, describe_type, show
 from ..errors import ArgumentError, DataError
 from ..memory import Array
 from .suffixes import DECODERS
@@ -478,7 +478,7 @@ def _as_bytes(source: Any) -> bytes:
         return source if isinstance(source, bytes) else bytes(memoryview(source))
     except TypeError:
         raise ArgumentError(
-            f"an image is read from a path or from bytes, not from {type_name(source)}"
+            f"an image is read from a path or from bytes, not from {describe_type(source)}"
             f"{_hint_for(source)}"
         ) from None
 

@@ -38,7 +38,7 @@ NAMESPACE = {
     "convert": convert, "plan": plan, "images": images, "view": ImageView("bhwc", X),
     "open_index": open_index, "sampler": sampler, "sampled_batcher": sampled_batcher,
     "converter": Converter("bhwc->bchw"), "Converter": Converter, "Collator": Collator,
-    "collator": Collator("hwc->bchw", **WINDOW),
+    "collator": Collator("hwc->bchw", **WINDOW), "layoutkit": layoutkit,
 }  # fmt: skip
 
 
@@ -169,6 +169,16 @@ TABLE = [
      "split(0.5, seed=0)"),
     ("sampled_batcher(x, batch_size=2).{}", "shuffle()", AttributeError, 'sampler="shuffle"', None),
     ("images.{}", "imread", AttributeError, "use read(path)", "read"),
+    ("layoutkit.{}", "resize", AttributeError, "use collate(images,", "collate"),
+    ("layoutkit.data.{}", "DataLoader", AttributeError, "use sampled_batcher(source,",
+     "sampled_batcher"),
+    ("images.read({})", '"x.png", flags=0', ArgumentError, 'give mode="gray"', None),
+    ("images.fit(x[0], (5, 5), {})", "interpolation=2", ArgumentError, 'resize="bilinear"',
+     'resize="bilinear"'),
+    (CONVERT, 'out="y.npy"', ArgumentError, 'numpy.load("y.npy", mmap_mode="r+")', None),
+    (CONVERT, 'pad_before={"h": 1}', ArgumentError, "pad_before={'h': 1} needs pad_to=",
+     'pad_before={"h": 1}, pad_to={"h": 90}'),
+    ("open_index({})", '""', DataError, "'' is not an index: there is no such file", None),
     ("Collator({})([np.zeros((3, 40, 50))])", '"hwc->bchw", h=20, w=24', ShapeError,
      "are its channels first? Then the pattern begins with chw->", '"chw->bchw", h=20, w=24'),
     ("sampled_batcher(np.zeros((2, 3, 9, 9)), batch_size=2, {})", "input_dims=(3, 9, 9)",
@@ -290,11 +300,11 @@ def test_values_of_other_types_have_short_errors_of_layoutkit(kind, table):
                 raise AssertionError(f"{name}({keyword}={kind})") from error
 
 
-def test_samples_that_are_none_are_explained_by_every_collate_fn_of_torch():
+def test_samples_that_are_none_are_explained_in_a_dataloader():
     pytest.importorskip("torch", reason="PyTorch is not installed")
     from layoutkit.backends.items import Positioned
     from layoutkit.torch import Collator as TorchCollator
-    from layoutkit.torch import FieldCollator
+    from layoutkit.torch import FieldCollator, Positions
     from layoutkit.torch import collate as stack
 
     photo = X[0]
@@ -308,6 +318,8 @@ def test_samples_that_are_none_are_explained_by_every_collate_fn_of_torch():
         (stack, [photo, None], "sample 1 is None"),
         (stack, [(photo, 1), (photo, None)], "item 1 of sample 1 is None"),
         (stack, [{"a": [photo, None]}], "item 'a'.1 of sample 0 is None"),
+        (Positions, 3, "dataset is an int; give one with a length"),
+        (stack, 3, "samples is an int; give a list of samples"),
     ]:  # fmt: skip
         with pytest.raises(ArgumentError, match=words):
             function(samples)
