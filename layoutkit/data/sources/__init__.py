@@ -400,8 +400,8 @@ def _guess_kind(source: Any, path: str | None, columns: Any) -> str:
     exists = os.path.exists(path)  # no error for too long a name
     reason = "nothing is known of its kind" if exists else "there is no such file"
     raise DataError(
-        f"{path or show(path)} is not an index: {reason}; an index is a folder, the URL of a folder "
-        "of part files, an image, a list of files, or a file: "
+        f"{path or show(path)} is not an index: {reason}; an index is a folder, the URL of a "
+        "folder of part files, an image, a list of files, or a file: "
         f"{', '.join(f'.{name}' for name in FORMATS)}"
     )
 
