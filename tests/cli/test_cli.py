@@ -380,7 +380,7 @@ def test_cache_prints_the_folder_and_clears_it(tmp_path, capsys, monkeypatch):
     ("words", "fix"),
     [
         (["--memory=bhwc"], "give that order as the right side of PATTERN"),
-        (["--pad-to", "h=9"], "layoutkit.convert(x, PATTERN, pad_to=...)"),
+        (["--copy", "True"], "layoutkit.convert(x, PATTERN, copy=...)"),
         (["--clip", "9"], "'9' is not LOW,HIGH, such as -160,240 or 0,"),
         (["--clip", ","], "',' is not LOW,HIGH"),
         (["--clip", "9,1"], "clip is (9, 1), which contains no number"),

@@ -29,8 +29,9 @@ def run_batches(monkeypatch, source, *words):
 def _kept(batch):
     """Copy a batch, as its memory is reused."""
     target = batch.target
+    layout = "bhwc" if "c" in batch.input.layout else "bhw"
     return (
-        batch.input.input.copy(),
+        batch.input.forward_get(layout).copy(),
         [] if target is None else target.input.tolist(),
         None if target is None else list(getattr(target, "classes", None) or ()),
         [(str(record.url), record.position) for record in batch.item],
