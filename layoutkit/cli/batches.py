@@ -236,8 +236,8 @@ def _open_source(source: str, request: BatchesRequest) -> Index:
 def _make_batcher(request: BatchesRequest, index: Index) -> Batcher:
     size = request.batch_size
     weights = None if request.weights is None else _weights_by_label(index, request.weights)
-    chosen = {} if weights is None else {"weights": weights}
-    order = sampler(request.order, index, batch_size=size, seed=request.seed or 0, **chosen)
+    seed = request.seed or 0
+    order = sampler(request.order, index, batch_size=size, seed=seed, weights=weights)
     limit = request.limit
     epoch_batches = order.num_batches or 0
     return sampled_batcher(
