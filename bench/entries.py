@@ -69,7 +69,7 @@ def _layoutkit(row: Row, sources: Sequence[Array], out: Array | None) -> Call:
     if row.kind == "accumulate":
         parts = list(zip(sources, row.sources, strict=True))
         return partial(layoutkit.accumulate, parts, row.target, out=out)
-    function: Callable[..., Any] = layoutkit.collate if row.kind == "collate" else layoutkit.convert
+    function: Any = layoutkit.collate if row.kind == "collate" else layoutkit.convert
     return partial(function, sources[0], row.pattern, out=out, **row.keywords)
 
 

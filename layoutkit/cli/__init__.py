@@ -191,8 +191,9 @@ def _file_job(arguments: argparse.Namespace) -> Any:
 
     names = ("dtype", "scale", "mean", "std", "clip", "casting", "channels")
     options = {name: getattr(arguments, name) for name in names}
-    names = ("pad_to", "pad_before", "fill", "center") if arguments.pad_to is not None else ()
-    options |= {name: getattr(arguments, name) for name in names}
+    if arguments.pad_to is not None:
+        padding = ("pad_to", "pad_before", "fill", "center")
+        options |= {name: getattr(arguments, name) for name in padding}
     if arguments.pad_before is not None and arguments.pad_to is None:
         raise ArgumentError("--pad-before: applies only to padded results; give --pad-to, too")
     options = {name: value for name, value in options.items() if value is not None}

@@ -142,7 +142,7 @@ def parse_padding(pad_to: Any, pad_before: Any, fill: Any, center: Any) -> Paddi
         rule = None if center == DEFAULT_CENTERING else center
         for name, value in (("pad_before", pad_before), ("fill", fill), ("center", rule)):
             if value is not None:
-                shown = dict(value) if name == "pad_before" and value else value
+                shown = dict(value) if isinstance(value, tuple) and name == "pad_before" else value
                 raise ArgumentError(
                     f"{name}={show(shown)} needs pad_to=, the size of the padded result; give it "
                     'too, such as pad_to={"h": 640, "w": 640}'
