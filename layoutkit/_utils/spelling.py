@@ -44,7 +44,7 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(("load", "open", "read", "imread"), "use layoutkit.images.read(file)"),
         "Compose": "a Collator crops, resizes and normalizes in one pass",
-        "Convert": "use layoutkit.torch.Convert, or that of layoutkit.keras or sklearn",
+        "Convert": "use Convert of layoutkit.torch, layoutkit.keras or layoutkit.sklearn",
         "DataLoader": "use layoutkit.data.sampled_batcher(source, batch_size=32)",
         "Dataset": "use layoutkit.data.Dataset",
         "normalize": 'use convert(x, "bhwc->bchw", scale=1 / 255, mean=..., std=...)',

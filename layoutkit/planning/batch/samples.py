@@ -46,7 +46,7 @@ class SampleAxes:
         )
 
     def find_channels_first(self, shape: Sequence[int]) -> str:
-        """Return a cure for a sample in `hwc` whose shape is that of a `chw` image, "" for others.
+        """Return a cure for a sample in `hwc` with the shape of a `chw` image, "" for others.
 
         shape    of the sample
         """
