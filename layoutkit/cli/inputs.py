@@ -304,9 +304,8 @@ def _with_pixels_of_mode(batch: ImageBatch, image_options: ImageOptions) -> Imag
     mode = image_options.mode or "rgb"
     if mode in CHANNELS:
         return replace(batch, channels=(CHANNELS[mode],))
-    decode = batch.decode_file
-    if image_options.skip_bad:
-        decode = _return_errors(decode)
+    skips = image_options.skip_bad
+    decode = _return_errors(batch.decode_file) if skips else batch.decode_file
     for path in batch.paths:
         if not isinstance(pixels := decode(path), Exception):
             return replace(batch, channels=pixels.shape[2:], dtype=pixels.dtype)
