@@ -29,12 +29,13 @@ RESAMPLING_COST = 8  # bytes that are converted in the time of resampling one
 
 
 class TapTables(NamedTuple):
-    """The tap tables of samples along some axes."""
+    """The tap tables of samples along some axes. Samples with equal taps share a table."""
 
     memory: Array  # of all tables, as bytes
     addresses: list[Array]  # by axis: of the tables of samples, or one if all share a table
     longest: list[int]  # by axis: an upper bound of the number of taps of a position
     counts: Array  # (axes, samples) int64: the numbers of positions
+    numbers: list[Array]  # by axis: the number of each of `addresses` in the order of the memory
 
 
 def make_tap_tables(
@@ -63,10 +64,10 @@ def make_tap_tables(
     rows[..., t.T_FLAGS] += t.DOUBLE * (summed.itemsize == 8)
     longest = count_taps(resize, rows[..., t.T_SIZE] / rows[..., t.T_SCALED])
     pitches = _compute_row_bytes(longest, summed.itemsize).tolist()
-    are_equal = np.logical_and.reduce(rows == rows[:, :1], (1, 2))
-    requests, total = [], 0
-    for row, pitch, is_shared in zip(rows, pitches, are_equal, strict=True):
-        row = row[:1] if is_shared else row
+    requests, numbers, total = [], [], 0
+    for row, pitch in zip(rows, pitches, strict=True):
+        row, tables = _find_distinct(row)
+        numbers.append(tables)
         ends = (8 * t.HEAD + row[:, t.T_COUNT] * (8 * t.POSITION + pitch)).cumsum()
         row[:, t.T_PITCH] = pitch
         row[1:, t.T_TABLE] = ends[:-1]
@@ -75,13 +76,29 @@ def make_tap_tables(
         requests.append(row)
     memory, address = empty_with_address((total,), np.dtype(np.uint8))
     addresses = []
-    for row in requests:
+    for row, tables in zip(requests, numbers, strict=True):
         row[:, t.T_TABLE] += address
-        addresses.append(row[:, t.T_TABLE])
+        addresses.append(row[tables, t.T_TABLE])
     table = np.concatenate(requests)
     job = Job(_load_kernel(), bytes(8), len(table), 1, total * RESAMPLING_COST, threads)
     job.run(data_pointer(table), 0)
-    return TapTables(memory, addresses, longest.tolist(), rows[..., t.T_COUNT])
+    return TapTables(memory, addresses, longest.tolist(), rows[..., t.T_COUNT], numbers)
+
+
+# Rows are compared by a sum of products with odd numbers, modulo 2**64, before they are compared
+# word by word.
+_KEY_FACTORS = np.uint64(0x9E3779B97F4A7C15) ** np.arange(t.REQUEST, dtype=np.uint64)
+
+
+def _find_distinct(rows: Array) -> tuple[Array, Array]:
+    """Return a copy of the distinct rows, and the number of each row among them; one for all."""
+    if (rows == rows[:1]).all():
+        return rows[:1].copy(), np.zeros(1, np.int64)
+    keys = rows.view(np.uint64) @ _KEY_FACTORS
+    _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    if (rows[firsts[numbers]] != rows).any():
+        return rows.copy(), np.arange(len(rows))
+    return rows[firsts], numbers
 
 
 def _compute_row_bytes(taps: Any, itemsize: int) -> Any:
@@ -187,11 +204,13 @@ def make_transposed_tap_tables(
     begins = placements.begins
     tables = []
     for axis in axes:
-        memory, (addresses,), *_ = make_tap_tables(resize, placements, [axis], summed, threads)
+        made = make_tap_tables(resize, placements, [axis], summed, threads)
+        (numbers,) = made.numbers
         count = 1 if axis is None else placements.window[axis]
-        taps = _Taps.read(memory.reshape(len(addresses), -1), count, summed)
+        distinct = made.memory.reshape(numbers.max() + 1, -1)
+        taps = _Taps.read(distinct[numbers], count, summed)
         along = np.zeros(len(begins), np.int64) if axis is None else begins[:, axis]
-        along = along[:1] if len(addresses) == 1 and (along == along[0]).all() else along
+        along = along[:1] if len(numbers) == 1 and (along == along[0]).all() else along
         length = 1 if axis is None else int(placements.lengths[0, axis])
         tables.append(taps.transposed(along, length, None if axis is None else parts.get(axis)))
     stored = [taps.to_bytes() for taps in tables]
@@ -203,7 +222,7 @@ def make_transposed_tap_tables(
         address += rows.nbytes
     longest = [taps.weights.shape[2] for taps in tables]
     counts = np.array([[taps.counts.shape[1]] for taps in tables])
-    return TapTables(memory, starts, longest, counts)
+    return TapTables(memory, starts, longest, counts, [np.arange(len(rows)) for rows in stored])
 
 
 def make_gradient_options(

@@ -570,15 +570,16 @@ def make_sides(
         offset = table.add(np.concatenate(maps).tobytes())
         tables[0, :, axis] = offset + 8 * _starts_of([len(row) for row in maps])
     for axis in reads.resized:
-        rows, counts = _make_tap_rows(reads, axis, choose_summed_dtype(samples.dtype))
+        rows, counts, numbers = _make_tap_rows(reads, axis, choose_summed_dtype(samples.dtype))
         first_rows = _starts_of(counts)
-        tables[1, :, axis] = table.add(rows.tobytes()) + rows.strides[0] * first_rows
+        tables[1, :, axis] = table.add(rows.tobytes()) + rows.strides[0] * first_rows[numbers]
         tables[2, :, axis] = rows.strides[0]
         firsts = rows.view(np.int32)[:, :POSITION]
         if len({*counts}) == 1:
-            heads[axes.index(axis)] = [firsts.reshape(len(counts), -1, POSITION)]
+            heads[axes.index(axis)] = [firsts.reshape(len(counts), -1, POSITION)[numbers]]
         else:
-            heads[axes.index(axis)] = [part[None] for part in np.split(firsts, first_rows[1:])]
+            parts = np.split(firsts, first_rows[1:])
+            heads[axes.index(axis)] = [parts[number][None] for number in numbers.tolist()]
     fields = samples.strides * steps, low, high, *tables
     sides = np.stack(fields, -1)[:, axes]
     starts = samples.addresses + (begins * samples.strides).sum(1), *samples.spans()
@@ -609,20 +610,23 @@ def _starts_of(counts: Sequence[int]) -> Array:
     return np.cumsum([0, *counts[:-1]])
 
 
-def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, list[int]]:
-    """Return the tap tables of samples along an axis, one after the other, or one for all.
+def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, list[int], Array]:
+    """Return the distinct tap tables of samples along an axis, one after the other.
 
     Tables have a row for each position: the first tap and the number of taps as int32 in the first
     TAP_HEAD_BYTES, and weights of the dtype `summed` in whole groups of four, which a GPU reads
-    together. Also return the number of rows of each table.
+    together. Also return the number of rows of each table, and the table of each sample, or of all.
     """
-    memory, (addresses,), *_ = reads.make_taps(axis, summed)
-    counts = np.broadcast_to(window_sizes(reads.placements)[:, axis], len(addresses)).tolist()
+    made = reads.make_taps(axis, summed)
+    memory, (addresses,), (numbers,) = made.memory, made.addresses, made.numbers
+    starts, sizes = np.zeros((2, numbers.max() + 1), np.int64)
+    starts[numbers] = addresses
+    sizes[numbers] = window_sizes(reads.placements)[: len(numbers), axis]
+    counts = sizes.tolist()
     if len({*counts}) == 1:
-        parts = [memory.reshape(len(addresses), -1)]
+        parts = [memory.reshape(len(counts), -1)]
     else:
-        ends = (addresses[1:] - addresses[0]).tolist()
-        parts = [part[None] for part in np.split(memory, ends)]
+        parts = [part[None] for part in np.split(memory, (starts[1:] - starts[0]).tolist())]
     heads, weights = [], []
     for part, count in zip(parts, counts, strict=False):
         _, head, weight = np.split(part, [8 * HEAD, 8 * HEAD + 8 * POSITION * count], 1)
@@ -635,7 +639,7 @@ def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, list[
     rows = np.zeros((total, before + -(-taps // 4) * 4), summed)
     rows.view(np.int32)[:, :POSITION] = np.concatenate(heads).view(np.int64).reshape(total, -1)
     rows[:, before : before + taps] = values
-    return rows, counts
+    return rows, counts, numbers
 
 
 class _TableUpload:

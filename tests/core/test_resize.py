@@ -18,6 +18,7 @@ from layoutkit import (
     buffers,
     collate,
     convert,
+    taps,
 )
 from layoutkit._utils import cache as caching
 from layoutkit.cpu import resize as cpu_resize
@@ -263,6 +264,20 @@ def test_source_columns_without_taps_do_not_matter(name, dtype, channels, is_fli
     options = {"h": 5, "w": 7, "resize": name, "antialias": False, "flip": flip}
     made = collate([x], "hwc->bhwc", dtype=np.result_type(dtype, "float32"), **options)
     np.testing.assert_allclose(made[0], expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_unlucky", [False, True])
+def test_samples_with_equal_taps_share_a_table(is_unlucky, monkeypatch):
+    if is_unlucky:  # all rows have one key
+        monkeypatch.setattr(taps, "_KEY_FACTORS", np.zeros_like(taps._KEY_FACTORS))
+    photos = RNG.integers(0, 256, (6, 20, 30, 3), np.uint8)
+    collator = Collator("bhwc->bchw", h=8, w=9, resize="bilinear")
+    flips = [True, False, False, True, True, False]
+    each = [collator(photos[i : i + 1], flip={"w": [flips[i]]}) for i in range(6)]
+    assert_same(collator(photos, flip={"w": flips}), np.concatenate(each))
+    placements = collator.place(photos, flip={"w": flips})
+    tables = taps.make_tap_tables(collator.windows.resize, placements, [0, 1], np.dtype("f4"))
+    assert [len({*x.tolist()}) for x in tables.addresses] == [1, 6 if is_unlucky else 2]
 
 
 def test_a_size_that_stays_is_moved_unchanged():

@@ -408,3 +408,15 @@ def test_samples_are_padded_to_the_longest(gpu, resize):
     batch = collator([gpu.array(x) for x in PHOTOS], flip=flip)
     assert_same(batch.lengths, expected.lengths)
     np.testing.assert_allclose(values_of(batch.data), expected.data, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(4, 5), [(4, 5), (6, 7), (4, 5)]])
+@pytest.mark.parametrize("flip", [None, {"w": [True, False, True]}])
+def test_packed_samples_of_equal_sizes(gpu, size, flip):
+    collator = Collator("hwc->(bhw)c", resize="bilinear")
+    images = [*IMAGES[:3]]
+    expected = collator(images, size=size, flip=flip)
+    batch = collator([gpu.array(x) for x in images], size=size, flip=flip)
+    assert_same(batch.sizes, expected.sizes)
+    np.testing.assert_array_equal(values_of(batch.data), expected.data)
+    gpu.check()
