@@ -130,7 +130,8 @@ def find_ignored_bits(ignore: float, source: DType) -> IgnoredBits | None:
 
     Floats are equal to 0 with either sign, and NaN with any payload.
     """
-    if source.itemsize > 8 or not (dtype_kind(source) in "bui" or source in FLOATS):
+    is_float = source in FLOATS
+    if source.itemsize > 8 or not (is_float or (dtype_kind(source) in "bui" and ignore == ignore)):
         return None
     everything = (1 << 8 * source.itemsize) - 1
     magnitude = everything >> 1
@@ -140,7 +141,7 @@ def find_ignored_bits(ignore: float, source: DType) -> IgnoredBits | None:
         return IgnoredBits(magnitude, infinity + 1, magnitude - infinity - 1)
     with np.errstate(over="ignore"):
         bits = int(np.array(ignore).astype(source).view(unsigned))
-    is_zero = ignore == 0 and source in FLOATS
+    is_zero = ignore == 0 and is_float
     return IgnoredBits(magnitude, 0, 0) if is_zero else IgnoredBits(everything, bits, 0)
 
 
