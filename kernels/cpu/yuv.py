@@ -174,7 +174,7 @@ def _load_items(b, base, offset, count):
 
 
 def _extract_bits(b, x, shift):
-    """Return 16-bit items shifted down by `shift` bits, of which ten are kept."""
+    """Return 16-bit items shifted down by `shift` bits, whose last ten are kept."""
     shifted = b.lshr(x, _splat_number(b, shift, x.type))
     return b.and_(shifted, splat(x.type, TEN_BITS))
 

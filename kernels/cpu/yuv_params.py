@@ -22,7 +22,7 @@ from .params import LINE
     Y_ROW, Y_STEP, U_ROW, U_STEP, V_ROW, V_STEP,  # strides of rows and columns
     OUT_ROW,  # the stride of rows in the output
     LAUNCHES,  # their number
-    ITEM, SHIFT,  # bytes of an item, and the bits below those of a sample
+    ITEM, SHIFT,  # bytes of an item, and the number of bits below its sample
     EVEN_COLUMN, ODD_COLUMN, EVEN_ROW, ODD_ROW,  # weights of the nearest sample, in quarters
     WORDS,
 ) = range(19)  # fmt: skip

@@ -58,7 +58,7 @@ class FrameFormat:
 
     @property
     def shift(self) -> int:
-        """The number of bits below those of a sample."""
+        """The number of bits below the bits of a sample."""
         return 0 if self.ten_bits is None else SHIFTS[self.ten_bits]
 
     @property
@@ -81,7 +81,7 @@ def rgb_coefficients(
 
     red = y * Y + rv * V + r, green = y * Y + gu * U + gv * V + g and blue = y * Y + bu * U + b,
     from 0 to 255. The terms include 1/2: the integer part of a sum is the byte, rounded half up.
-    Y has so many `bits`, and U and V are multiplied by `units`.
+    Y has `bits` bits, and U and V are multiplied by `units`.
     """
     red, blue = SHARES[matrix]
     green = 1 - red - blue
