@@ -172,7 +172,7 @@ TABLE = [
     ("layoutkit.{}", "resize", AttributeError, "use collate(images,", "collate"),
     ("layoutkit.data.{}", "DataLoader", AttributeError, "use sampled_batcher(source,",
      "sampled_batcher"),
-    ("images.read({})", '"x.png", flags=0', ArgumentError, 'give mode="gray"', None),
+    ("images.read({})", '"x.png", grayscale=True', ArgumentError, 'give mode="gray"', None),
     ("images.fit(x[0], (5, 5), {})", "interpolation=2", ArgumentError, 'resize="bilinear"',
      'resize="bilinear"'),
     (CONVERT, 'out="y.npy"', ArgumentError, 'numpy.load("y.npy", mmap_mode="r+")', None),

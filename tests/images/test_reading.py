@@ -334,6 +334,6 @@ def test_it_is_imported_without_pillow_and_opencv():
 
 def test_names_of_other_libraries_lead_to_functions_of_this_one():
     for name, function in (("resize", "fit"), ("decode", "read"), ("imread", "read")):
-        with pytest.raises(AttributeError, match=rf"no attribute '{name}': use {function}\("):
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}'; use {function}\("):
             getattr(images, name)
     assert not hasattr(images, "spectrogram")
