@@ -1113,7 +1113,7 @@ for _name, _make in (("Decoder", lambda: images.Decoder((8, 8))), ("Reader", ima
 def _rgb(v=LARGE[:20, :30, 2], matrix="bt601", **keywords):
     u = np.stack([LARGE[:20, :30, 0]] * 2, -1) if v is None else LARGE[:20, :30, 0]
     planes = LARGE[..., 0], u, v
-    if keywords.get("ten_bits"):
+    if keywords.get("ten_bits") is not None:
         planes = [x.astype(np.uint16) for x in planes]
     return np.asarray(images.YUVFrames(*planes, matrix=matrix, **keywords))
 
