@@ -65,9 +65,11 @@ class Windows:
         channel = axes.axis_indices.get(CHANNEL)
         letters = choose_letters(shapes.shape[1], channel)
         placed = placements_as_lists(replace(placements, axes=tuple(letters)))
-        sizes = {
+        sizes: dict[str, int | str] = {
             letters[axis]: axes.sizes.get(name, LONGEST) for name, axis in axes.cropped.items()
         }
+        if axes.sides is not None:  # the placements have the sizes of the scaled samples
+            sizes |= {letters[axis]: placements.window[axis] for axis in axes.longest_axes}
         keywords = make_keywords(options, letters, shapes, dtype)
         return cls(dtype.name, shapes.tolist(), channel, sizes, keywords, placed)
 
