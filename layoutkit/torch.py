@@ -165,6 +165,10 @@ LIST = "list"  # in place of a Collator: the values of a field are never stacked
 class FieldCollator:
     """A `collate_fn` for samples of several fields, such as image and mask, in equal windows.
 
+    A batch is a dict of tensors and lists with the keys of a sample, and "placements", the
+    `layoutkit.Placements` of the batch, which map boxes and points, or None if no Collator has
+    windows. The batch of tuples is a tuple, with the placements as its last item.
+
     Parameters
     ----------
     collators : dict of Collators or "list"
@@ -176,10 +180,8 @@ class FieldCollator:
         named are stacked, if they are numbers or arrays of one shape, and else are a list. So name
         fields whose shapes differ between samples, such as boxes: a batch may have equally many.
 
-    A batch is a dict of tensors and lists with the keys of a sample, and "placements", the
-    `layoutkit.Placements` of the batch, which map boxes and points, or None if no Collator has
-    windows. The batch of tuples is a tuple, with the placements as its last item.
-
+    Examples
+    --------
     >>> from layoutkit import Collator
     >>> sizes = {"h": 32, "w": 32, "resize": "nearest"}
     >>> image, mask = np.zeros((40, 50, 3), np.uint8), np.zeros((40, 50), np.uint8)

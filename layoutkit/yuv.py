@@ -28,6 +28,13 @@ class YUVFrames:
     them to bytes, and applies its formula, in one pass over the planes. It returns the same bits as
     a conversion of the RGB bytes, `numpy.asarray(frames)`.
 
+    Rounding: with 8 bits and "nearest", each byte is its exact sum, rounded half up. Otherwise, it
+    differs from the exact sum by at most 1/2 + 2**-19. Sums follow ITU-R BT.601 and BT.709.
+
+    Planes may be arrays of any library on the CPU, with any strides, such as rows with padding or
+    in reverse order. They are not copied: a conversion reads their memory at that time. Results are
+    of the library of `y`.
+
     Parameters
     ----------
     y : array (..., h, w)
@@ -50,13 +57,6 @@ class YUVFrames:
         The positions of color samples, for "bilinear". "left", the default: at every second column
         and between two rows, as in MPEG-2, H.264 and H.265. "center": between two columns and two
         rows, as in MPEG-1 and JPEG. "topleft": at every second column and row, as in BT.2020.
-
-    Rounding: with 8 bits and "nearest", each byte is its exact sum, rounded half up. Otherwise, it
-    differs from the exact sum by at most 1/2 + 2**-19. Sums follow ITU-R BT.601 and BT.709.
-
-    Planes may be arrays of any library on the CPU, with any strides, such as rows with padding or
-    in reverse order. They are not copied: a conversion reads their memory at that time. Results are
-    of the library of `y`.
 
     Raises
     ------
