@@ -92,13 +92,19 @@ _KEY_FACTORS = np.uint64(0x9E3779B97F4A7C15) ** np.arange(t.REQUEST, dtype=np.ui
 
 def _find_distinct(rows: Array) -> tuple[Array, Array]:
     """Return a copy of the distinct rows, and the number of each row among them; one for all."""
-    if (rows == rows[:1]).all():
+    if np.logical_and.reduce(rows == rows[:1], None):
         return rows[:1].copy(), np.zeros(1, np.int64)
     keys = rows.view(np.uint64) @ _KEY_FACTORS
-    _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
-    if (rows[firsts[numbers]] != rows).any():
+    order = keys.argsort()  # as numpy.unique does, with fewer calls
+    ordered = keys[order]
+    is_first = np.empty(len(rows), bool)
+    is_first[0], is_first[1:] = True, ordered[1:] != ordered[:-1]
+    numbers = np.empty(len(rows), np.int64)
+    numbers[order] = is_first.cumsum() - 1
+    distinct = rows[order[is_first]]
+    if np.logical_or.reduce(distinct[numbers] != rows, None):
         return rows.copy(), np.arange(len(rows))
-    return rows[firsts], numbers
+    return distinct, numbers
 
 
 def _compute_row_bytes(taps: Any, itemsize: int) -> Any:

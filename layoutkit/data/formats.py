@@ -93,7 +93,8 @@ def lowercase_suffix(path: str) -> str:
 
 def is_image_name(path: str) -> bool:
     """Return True if a path or URL has the suffix of an image."""
-    return lowercase_suffix(path) in DECODERS
+    suffix = lowercase_suffix(path)
+    return suffix != "" and suffix in DECODERS  # a search of extensions takes a moment
 
 
 def find_format(path: str) -> Format | None:

@@ -192,7 +192,7 @@ def test_the_odd_sample_is_named():
         collate([photo, photo, photo[:, 1:]])
     with pytest.raises(DtypeError, match=r"sample 1 has dtype torch.int16.*torch.uint8"):
         collate([photo, photo.astype(np.int16)])
-    with pytest.raises(ArgumentError, match="sample 1 is None; remove it before"):
+    with pytest.raises(ArgumentError, match="sample 1 is None; omit it before"):
         collate([(photo, 3), None])
 
 
