@@ -683,9 +683,9 @@ def _parse_packed_size(
         )
     side = None if resize is None or not packed else resize.short_side
     chosen = {"size": size, "multiple": multiple, "short_side": side}
-    given = [f"{name}={show(value)}" for name, value in chosen.items() if value is not None]
-    if len(given) > 1:
-        raise ArgumentError(f"{' and '.join(given)} both choose the sizes of samples; remove one")
+    choices = [f"{name}={show(value)}" for name, value in chosen.items() if value is not None]
+    if len(choices) > 1:
+        raise ArgumentError(f"{' and '.join(choices)} choose the sizes of samples; keep one")
     if size is None:
         return None
     sides = size if isinstance(size, list | tuple) else [size]

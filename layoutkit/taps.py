@@ -210,10 +210,10 @@ def make_transposed_tap_tables(
     begins = placements.begins
     tables = []
     for axis in axes:
-        made = make_tap_tables(resize, placements, [axis], summed, threads)
-        (numbers,) = made.numbers
+        axis_tables = make_tap_tables(resize, placements, [axis], summed, threads)
+        (numbers,) = axis_tables.numbers
         count = 1 if axis is None else placements.window[axis]
-        distinct = made.memory.reshape(numbers.max() + 1, -1)
+        distinct = axis_tables.memory.reshape(numbers.max() + 1, -1)
         taps = _Taps.read(distinct[numbers], count, summed)
         along = np.zeros(len(begins), np.int64) if axis is None else begins[:, axis]
         along = along[:1] if len(numbers) == 1 and (along == along[0]).all() else along

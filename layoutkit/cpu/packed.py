@@ -176,14 +176,14 @@ class PackedProgram:
     ) -> None:
         """Move windows by position, in boxes, to `rows`, in bytes from `out`."""
         table, positions = self._describe_windows(sources, placements, layouts)
-        found = [
+        numbered = [
             (number, self._find_moves(layout, alignment, stream))
             for number, layout in enumerate(layouts)
             if 0 not in layout.shape
         ]
-        if not found:
+        if not numbered:
             return
-        area_bytes = max(moves.boxes.area_bytes for _, moves in found)
+        area_bytes = max(moves.boxes.area_bytes for _, moves in numbered)
         areas, address = make_areas(area_bytes, self._options.convert.threads)
         first = data_pointer(table)
         entries = [
@@ -195,7 +195,7 @@ class PackedProgram:
                 0,
                 first + number * table.strides[0],
             )
-            for number, moves in found
+            for number, moves in numbered
         ]
         self._run(np.array(entries, np.int64), MOVING_COST * out.size, out)
         del areas, positions  # kept alive until the job has run

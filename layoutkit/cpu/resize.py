@@ -394,8 +394,8 @@ class ResizeProgram:
         """
         order = samples.order, samples.channels, samples.selects
         key = *window.items(), *steps.values(), alignment, stream, order
-        found = self._launches.get(key)
-        if found is None:
+        blocked = self._launches.get(key)
+        if blocked is None:
             roles = self._analyze_order(samples.order).roles
             is_packed = bool(self._folds)
             blocks = divide_window(roles, self._folds, window, steps, t.VECTOR, is_packed)
@@ -403,9 +403,9 @@ class ResizeProgram:
             launch = self._find_block_launch(samples, blocks, steps, alignment, stream)
             columns = [self._letters.index(x) if x else None for x in launch.slots]
             params = np.frombuffer(launch.params, np.int64)
-            found = BlockedLaunch(launch, params, blocks.places, columns)
-            cache_put(self._launches, key, found, PROGRAM_SIZE_ESTIMATE)
-        return found
+            blocked = BlockedLaunch(launch, params, blocks.places, columns)
+            cache_put(self._launches, key, blocked, PROGRAM_SIZE_ESTIMATE)
+        return blocked
 
     def _find_block_launch(
         self,

@@ -617,8 +617,8 @@ def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, list[
     TAP_HEAD_BYTES, and weights of the dtype `summed` in whole groups of four, which a GPU reads
     together. Also return the number of rows of each table, and the table of each sample, or of all.
     """
-    made = reads.make_taps(axis, summed)
-    memory, (addresses,), (numbers,) = made.memory, made.addresses, made.numbers
+    tables = reads.make_taps(axis, summed)
+    memory, (addresses,), (numbers,) = tables.memory, tables.addresses, tables.numbers
     starts, sizes = np.zeros((2, numbers.max() + 1), np.int64)
     starts[numbers] = addresses
     sizes[numbers] = window_sizes(reads.placements)[: len(numbers), axis]

@@ -113,8 +113,9 @@ def _parse_sides(short_side: Any, max_side: Any, fit: str) -> tuple[int | None, 
         )
     if most is not None and (side is None or most < side):
         raise ArgumentError(
-            f"max_side={most} limits the longer side of samples that short_side={side} scales; "
-            "give a short_side that is not larger, as in short_side=800, max_side=1333"
+            f"max_side={most} limits the longer side of samples whose shorter side becomes "
+            f"short_side, which is {side}; give one of at most {most}, as in short_side=800, "
+            "max_side=1333"
         )
     return side, most
 

@@ -369,7 +369,7 @@ def test_packed_images_have_sizes_with_a_limit():
     ("keywords", "message"),
     [
         ({"max_side": 9}, "resize="),
-        ({"max_side": 9, "resize": "bilinear"}, "short_side=None scales"),
+        ({"max_side": 9, "resize": "bilinear"}, "which is None; give one"),
         ({"max_side": 9, "short_side": 10, "resize": "bilinear"}, "max_side=9 limits"),
         ({"max_side": "9", "short_side": 8, "resize": "bilinear"}, "max_side='9'; it must be"),
         ({"resize": "bilinear"}, "resize= without a size"),

@@ -134,14 +134,14 @@ def read_class_names(shard: ParquetShard, column: str) -> list[str] | None:
         raise DataError(_describe_metadata(shard, "is damaged")) from error
     are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not are_names or not names or len({*names}) < len(names):
-        found = f"has {show(names)} for {column}, which is no list of different names of classes"
-        raise DataError(_describe_metadata(shard, found))
+        fault = f"has {show(names)} for {column}, which is no list of different names of classes"
+        raise DataError(_describe_metadata(shard, fault))
     return names
 
 
-def _describe_metadata(shard: ParquetShard, found: str) -> str:
+def _describe_metadata(shard: ParquetShard, fault: str) -> str:
     return (
-        f'{shard.url}: the metadata "huggingface" of its schema {found}; write the file again '
+        f'{shard.url}: the metadata "huggingface" of its schema {fault}; write the file again '
         "without it: table.replace_schema_metadata()"
     )
 
