@@ -94,7 +94,7 @@ def lowercase_suffix(path: str) -> str:
 def is_image_name(path: str) -> bool:
     """Return True if a path or URL has the suffix of an image."""
     suffix = lowercase_suffix(path)
-    return suffix != "" and suffix in DECODERS  # a search of extensions takes a moment
+    return suffix != "" and suffix in DECODERS  # a search of extensions is slow
 
 
 def find_format(path: str) -> Format | None:
