@@ -915,7 +915,10 @@ class Collator(CuresForAttributes):
             leader.joined(arrays, on_gpu, "sample") as foreign,
             leader.kept_alive([*arrays, target], foreign),
         ):
-            batch = self._device_program(arrays, indices, crops, target, leader, may_convert=stays)
+            batch = self._device_program.prepare(
+                arrays, indices, crops, target, leader, may_convert=stays
+            )
+            batch.write(leader)
         if batch.post_conversion is None and target is not None:
             return leader.written(out)
         windows = leader.export(batch.array.owner, samples[0])

@@ -151,7 +151,9 @@ class PackedCollation:
             leader.kept_alive([*arrays, target], foreign),
         ):
             placements = self._place(batch.axes, batch.shapes, batch.args, batch.layout)
-            program.write(arrays, batch.axes, placements, batch.layout, plan, target, leader)
+            program.prepare_windows(
+                arrays, batch.axes, placements, batch.layout, plan, target
+            ).write(leader)
         if out is None:
             return self._finish(batch, leader.export(target.owner, samples[0]))
         return self._finish(batch, leader.written(data))

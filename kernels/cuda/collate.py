@@ -80,13 +80,6 @@ class WindowAxis(NamedTuple):
 NO_AXIS = WindowAxis(1)
 
 
-class PackedWindow(NamedTuple):
-    """A window of a packed batch: its axes, and the bytes to its place in the batch."""
-
-    axes: Sequence[WindowAxis]
-    dst: int
-
-
 class PixelOrder(NamedTuple):
     """Selected channels: their axis, their places in a pixel of a sample, and its items.
 
@@ -171,12 +164,13 @@ class _Tile(NamedTuple):
 
 
 def prepare_collate(
-    window: Sequence[WindowAxis],
+    windows: Sequence[Sequence[WindowAxis]],
     samples: WindowAxis,
     table: SampleTable,
     item: str,
     epilogue: Epilogue | None,
     target: Side,
+    places: Sequence[int] | None = None,
     *,
     is_float: bool,
 ) -> tuple[CudaLaunch, bytes]:
@@ -184,51 +178,15 @@ def prepare_collate(
 
     Parameters
     ----------
-    window : the axes of a window; sums begin with the first resized one
+    windows : the axes of the window of all samples, or of a window for each sample of a packed
+        batch; sums begin with the first resized one
     samples : the axis of the samples in the batch
     item : the kernels' name of the dtype of samples
     epilogue : from the dtype of samples, or from the dtype of sums if they are resized
     target : the batch
+    places : of a packed batch, the bytes from its beginning to each window
     is_float : whether samples are resized as floats
     """
-    return _prepare([window], samples, table, item, epilogue, target, None, is_float=is_float)
-
-
-def prepare_packed(
-    windows: Sequence[PackedWindow],
-    fill_step: int,
-    table: SampleTable,
-    item: str,
-    epilogue: Epilogue | None,
-    target: Side,
-    *,
-    is_float: bool,
-) -> tuple[CudaLaunch, bytes]:
-    """Return the launch of windows that differ in size, and the samples for its table.
-
-    Parameters
-    ----------
-    windows : a window for each sample
-    fill_step : fill values from a sample to the next
-    table, item, epilogue, target, is_float : as for `prepare_collate`
-    """
-    axes, places = zip(*windows, strict=True)
-    samples = WindowAxis(1, fill=fill_step)
-    return _prepare(axes, samples, table, item, epilogue, target, places, is_float=is_float)
-
-
-def _prepare(
-    windows: Sequence[Sequence[WindowAxis]],
-    samples: WindowAxis,
-    table: SampleTable,
-    item: str,
-    epilogue: Epilogue | None,
-    target: Side,
-    places: Sequence[int] | None,
-    *,
-    is_float: bool,
-) -> tuple[CudaLaunch, bytes]:
-    """Return the launch of one window for all samples, or of one for each, at `places`."""
     window = [max(axes, key=lambda axis: axis.length) for axes in zip(*windows, strict=True)]
     nest = [*window, NO_AXIS, NO_AXIS, samples]
     nests = [[*axes, NO_AXIS, NO_AXIS, samples] for axes in windows]

@@ -8,7 +8,7 @@ they are, or resized as floats, and a conversion follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import gcd, prod
@@ -70,8 +70,23 @@ class PreparedBatch(NamedTuple):
     """
 
     array: DeviceArray
-    post_conversion: ConvertOptions | None
+    post_conversion: ConvertOptions | None = None
     launch: tuple[CudaLaunch, Array, int] | None = None
+
+    def write(self, adapter: DeviceAdapter) -> DeviceArray:
+        """Upload the table, launch the kernel, and return the array."""
+        if self.launch is not None:
+            prepared, table, base = self.launch
+            gpu, result = runtime(), self.array
+            stream = adapter.stream(result.ordinal)
+            refuse_capture(stream)
+            kernel = gpu.load(prepared, result.ordinal)
+
+            def launch(staged: DeviceArray, out: Any, adapter: DeviceAdapter) -> None:
+                gpu.launch(kernel, (result.address, staged.address, base), stream)
+
+            find_staging(result.ordinal).send(_TableUpload(table, launch), table, result, adapter)
+        return self.array
 
 
 class DeviceCollateProgram:
@@ -80,22 +95,6 @@ class DeviceCollateProgram:
     def __init__(self, options: CollateOptions) -> None:
         self._options = options
         self._plans: Cache[Plan] = Cache()  # by the layout of windows and batch
-
-    def __call__(
-        self,
-        arrays: Sequence[DeviceArray],
-        indices: Any,
-        crops: CropArgs,
-        out: DeviceArray | None,
-        adapter: DeviceAdapter,
-        *,
-        may_convert: bool,
-    ) -> PreparedBatch:
-        """Collate samples into `out`, or into a new array; see `prepare`."""
-        batch = self.prepare(arrays, indices, crops, out, adapter, may_convert=may_convert)
-        if batch.launch is not None:
-            upload_and_launch(batch.array, *batch.launch, adapter)
-        return batch
 
     def prepare(
         self,
@@ -460,27 +459,78 @@ def _prepare_launch(
     `is_float`: samples are resized as floats.
     """
     with fork.init_lock:
-        from ..kernels.cuda.collate import SampleTable, WindowAxis, prepare_collate
+        from ..kernels.cuda.collate import WindowAxis
+
+    window = reads.placements.window
+    sizes = dict(zip(written.move.axes, written.move.sizes, strict=True))
+    extents = _list_axis_extents(axes, window, sizes)
+    parts = {
+        number: (x.size, x.inner)
+        for number, x in enumerate(extents)
+        if x.size != window[x.axis] or x.inner > 1
+    }
+    fills = make_fill_of_samples(axes, reads.placements, fill)
+    return prepare_launch(
+        samples,
+        reads,
+        [x.axis for x in extents],
+        parts,
+        fills,
+        [_window_axes(axes, reads, written, extents, has_channel_fill=len(fill) > 1)],
+        WindowAxis(
+            len(samples.addresses),
+            written.steps[written.letter],
+            int(written.letter == written.coef),
+            len(fill) if len(fills) > len(fill) else 0,
+        ),
+        written.array,
+        written.epilogue,
+        ignored,
+        is_float=is_float,
+    )
+
+
+def prepare_launch(
+    samples: Samples,
+    reads: Reads,
+    columns: Sequence[int],
+    parts: Mapping[int, tuple[int, int]],
+    fills: Array,
+    windows: Sequence[Sequence[WindowAxis]],
+    along: WindowAxis,
+    out: DeviceArray,
+    epilogue: Epilogue | None,
+    ignored: Ignored | None,
+    places: Sequence[int] | None = None,
+    *,
+    is_float: bool,
+) -> tuple[CudaLaunch, Array, int]:
+    """Return the launch that writes windows to `out`, its table, and the base address.
+
+    Parameters
+    ----------
+    columns : the axis of samples that each axis of a window belongs to
+    parts : of axes of windows that are a part of an axis of samples, by number: the length, and
+        the number of positions of the parts that are nested in it
+    fills : the fill values in the order of windows
+    windows, along, places : `windows`, `samples` and `places` of `prepare_collate`
+    is_float : samples are resized as floats
+    """
+    with fork.init_lock:
+        from ..kernels.cuda.collate import SampleTable, prepare_collate
         from ..kernels.cuda.launch import Side
 
     table = Table()
-    fills = make_fill_of_samples(axes, reads.placements, fill)
     fill_offset = table.add(fills.tobytes())
-    extents = _list_axis_extents(
-        axes, reads.placements.window, dict(zip(written.move.axes, written.move.sizes, strict=True))
-    )
     base = int(samples.addresses.min())
-    starts, sides, heads = make_sides(samples, reads, [x.axis for x in extents], table)
-    for number, extent in enumerate(extents):
-        if extent.size != reads.placements.window[extent.axis] or extent.inner > 1:
-            sides[:, number, 0] *= extent.inner
-            sides[:, number, 2] = extent.size
-    step = written.steps[written.letter]
-    fill_step = len(fill) if len(fills) > len(fill) else 0
-    item, epilogue = kernel_items(samples.dtype, written.epilogue, is_float, ignored)
+    starts, sides, heads = make_sides(samples, reads, columns, table)
+    for number, (length, inner) in parts.items():
+        sides[:, number, 0] *= inner
+        sides[:, number, 2] = length
+    item, epilogue = kernel_items(samples.dtype, epilogue, is_float, ignored)
     launch, packed = prepare_collate(
-        _window_axes(axes, reads, written, extents, has_channel_fill=len(fill) > 1),
-        WindowAxis(len(samples.addresses), step, int(written.letter == written.coef), fill_step),
+        windows,
+        along,
         SampleTable(
             samples.dtype.itemsize,
             starts - base,
@@ -490,13 +540,14 @@ def _prepare_launch(
             fill_offset,
             samples.alignment(),
             reads.is_inside,
-            find_pixel_order(samples, reads, [x.axis for x in extents]),
+            find_pixel_order(samples, reads, columns),
             reads.has_gaps,
             ignored,
         ),
         item,
         epilogue,
-        Side(written.array.dtype.itemsize, written.array.address),
+        Side(out.dtype.itemsize, out.address),
+        places,
         is_float=is_float,
     )
     table.add(packed)
@@ -658,18 +709,3 @@ class _TableUpload:
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None
     ) -> DeviceArray:
         return DeviceArray(address, shape, (1,), np.dtype(np.uint8), ordinal, owner)
-
-
-def upload_and_launch(
-    result: DeviceArray, prepared: CudaLaunch, table: Array, base: int, adapter: DeviceAdapter
-) -> None:
-    """Upload the table of a launch, and launch the kernel, which writes `result`."""
-    gpu = runtime()
-    stream = adapter.stream(result.ordinal)
-    refuse_capture(stream)
-    kernel = gpu.load(prepared, result.ordinal)
-
-    def launch(staged: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> None:
-        gpu.launch(kernel, (result.address, staged.address, base), stream)
-
-    find_staging(result.ordinal).send(_TableUpload(table, launch), table, result, adapter)

@@ -11,7 +11,6 @@ import numpy as np
 
 from .._utils import fork
 from ..layout.pattern import Permutation
-from ..memory import Array
 from ..normalize import CHANNEL
 from ..planning.batch.layout import fill_array_of
 from ..planning.batch.packing import PackedLayout
@@ -22,23 +21,19 @@ from ..planning.loops import byte_strides
 from ..planning.plan import Plan
 from .collate import (
     DeviceCollateProgram,
+    PreparedBatch,
     Samples,
-    Table,
     find_ignored,
-    find_pixel_order,
-    kernel_items,
     make_fill_of_samples,
-    make_sides,
+    prepare_launch,
     reads_of,
-    upload_and_launch,
     window_dtype,
 )
-from .memory import DeviceAdapter, DeviceArray
+from .memory import DeviceArray
 from .program import supports_float16
 
 if TYPE_CHECKING:
-    from ..kernels.cuda.collate import PackedWindow
-    from ..kernels.cuda.launch import CudaLaunch
+    from ..kernels.cuda.collate import WindowAxis
 
 
 class DevicePackedProgram(DeviceCollateProgram):
@@ -80,7 +75,7 @@ class DevicePackedProgram(DeviceCollateProgram):
         folded = {x for group in axes.sample.groups for x in group if len(group) > 1}
         return not letters & ({*axes.packed} | folded)
 
-    def write(
+    def prepare_windows(
         self,
         arrays: Sequence[DeviceArray],
         axes: SampleAxes,
@@ -88,66 +83,39 @@ class DevicePackedProgram(DeviceCollateProgram):
         packed: PackedLayout,
         plan: Plan,
         out: DeviceArray,
-        adapter: DeviceAdapter,
-    ) -> None:
-        """Write the windows of samples to `out`, which has the memory of the batch."""
-        if out.size:
-            launch = self.prepare_launch(arrays, axes, placements, packed, plan, out)
-            upload_and_launch(out, *launch, adapter)
-
-    def prepare_launch(
-        self,
-        arrays: Sequence[DeviceArray],
-        axes: SampleAxes,
-        placements: Placements,
-        packed: PackedLayout,
-        plan: Plan,
-        out: DeviceArray,
-    ) -> tuple[CudaLaunch, Array, int]:
-        """Return the launch that writes `out`, its table, and the base address in the table."""
+    ) -> PreparedBatch:
+        """Return the batch of samples in `out`, which has its memory, and the launch."""
+        if not out.size:
+            return PreparedBatch(out)
         with fork.init_lock:
-            from ..kernels.cuda.collate import SampleTable, prepare_packed
-            from ..kernels.cuda.launch import Side
+            from ..kernels.cuda.collate import WindowAxis
 
-        options, samples, table = self._options, Samples.of(arrays), Table()
+        options, samples = self._options, Samples.of(arrays)
+        resize = options.resize
         reads = reads_of(options, axes, placements)
         fill = fill_array_of(options, axes, tuple(packed.windows[0].tolist()), samples.dtype)
         ignored, fill = find_ignored(options, samples.dtype, fill)
         fills = make_fill_of_samples(axes, placements, fill)
-        fill_offset = table.add(fills.tobytes())
-        base = int(samples.addresses.min())
-        numbers = range(axes.sample.ndim)
-        starts, sides, heads = make_sides(samples, reads, numbers, table)
-        resize = options.resize
-        is_float = resize is not None and not moves_items(resize, samples.dtype, supports_float16)
-        item, epilogue = kernel_items(samples.dtype, plan.epilogue, is_float, ignored)
         coefficient = _find_coefficient_letter(plan)
-        windows = [
-            _describe_window(axes, move, out, coefficient, len(fill) > 1, reads.resized, place)
-            for move, place in zip(packed.moves, packed.offsets.tolist(), strict=False)
-        ]
-        launch, data = prepare_packed(
-            windows,
-            len(fill) if len(fills) > len(fill) else 0,
-            SampleTable(
-                samples.dtype.itemsize,
-                starts - base,
-                sides,
-                heads,
-                table.next_offset,
-                fill_offset,
-                samples.alignment(),
-                reads.is_inside,
-                find_pixel_order(samples, reads, numbers),
-                ignored=ignored,
-            ),
-            item,
-            epilogue,
-            Side(out.dtype.itemsize, out.address),
-            is_float=is_float,
+        launch = prepare_launch(
+            samples,
+            reads,
+            range(axes.sample.ndim),
+            {},
+            fills,
+            [
+                _describe_window(axes, move, out, coefficient, len(fill) > 1, reads.resized)
+                for move in packed.moves
+            ],
+            WindowAxis(1, fill=len(fill) if len(fills) > len(fill) else 0),
+            out,
+            plan.epilogue,
+            ignored,
+            [row * out.strides[0] for row in packed.offsets[:-1].tolist()],
+            is_float=resize is not None
+            and not moves_items(resize, samples.dtype, supports_float16),
         )
-        table.add(data)
-        return launch, table.array(), base
+        return PreparedBatch(out, launch=launch)
 
 
 def _find_coefficient_letter(plan: Plan) -> str:
@@ -165,11 +133,10 @@ def _describe_window(
     coefficient: str,
     has_channel_fill: bool,
     resized: tuple[int, ...],
-    row: int,
-) -> PackedWindow:
-    """Return a window, whose rows of the batch begin at `row`, as `prepare_packed` accepts it."""
+) -> list[WindowAxis]:
+    """Return the axes of a window, as `prepare_collate` accepts them."""
     with fork.init_lock:
-        from ..kernels.cuda.collate import PackedWindow, WindowAxis
+        from ..kernels.cuda.collate import WindowAxis
 
     letters, sizes = move.target_axes, move.target_sizes
     strides = byte_strides(move.target.groups, letters, sizes, out.strides)
@@ -190,4 +157,4 @@ def _describe_window(
                 tuple(folds),
             )
         )
-    return PackedWindow(window, row * out.strides[0])
+    return window

@@ -30,7 +30,7 @@ def stack_windows(
     """Return the stacked windows of samples. The options convert only the dtype."""
     args = CropArgs(placements=placements)
     program = _find_stacking_program(options)
-    return program(samples, None, args, None, adapter, may_convert=True).array
+    return program.prepare(samples, None, args, None, adapter, may_convert=True).write(adapter)
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -74,7 +74,7 @@ def compute_sample_gradients(
     shape = tuple(placed.lengths[0].tolist())
     program = _find_gradient_program(tuple(axes), shape, target)
     windows: Any = _GradientWindows(resize or _IDENTITY, placed)
-    return program([grad], numbers, windows, None, adapter, may_convert=True).array
+    return program.prepare([grad], numbers, windows, None, adapter, may_convert=True).write(adapter)
 
 
 @lru_cache(maxsize=MAX_KEPT)

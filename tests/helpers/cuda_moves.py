@@ -199,9 +199,9 @@ def planned_packed(samples, pattern, *, shift=0, call=None, **keywords):
     plan = program.find_plan(batch.axes, batch.layout, arrays, None)
     out = placed(batch.layout.shape, plan.target.dtype)
     placements = packing._place(batch.axes, batch.shapes, batch.args, batch.layout)
-    launch, table, base = program.prepare_launch(
+    launch, table, base = program.prepare_windows(
         arrays, batch.axes, placements, batch.layout, plan, device_array(out)
-    )
+    ).launch
     return launch, out, [copied(table, 0), raw], (0, 0, base - address(raw))
 
 
