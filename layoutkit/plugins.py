@@ -71,8 +71,10 @@ def register(table: str, name: str, extension: Any) -> None:
         an object that holds an array; both return None for other objects.
 
         For "decoders", an object or module with two functions of the bytes of a file:
-        ``accepts(data)``, and ``decode(data)``, which returns upright pixels (height, width) or
-        (height, width, channels). It is asked for files that Pillow does not recognize.
+        ``accepts(data)``, and ``decode(data)``, which returns upright pixels: uint8 or uint16
+        (height, width) or (height, width, 1 to 4 channels), or int32 or float32 (height, width),
+        which are copied. It is asked for files that Pillow does not decode, by several threads at
+        once. `layoutkit.images.read` says how 16 bits become 8.
 
     Raises
     ------

@@ -29,7 +29,7 @@ from ..data.io.npy import StoredArray
 from ..data.io.zarr import is_store, open_store
 from ..errors import ArgumentError, DataError, LayoutkitError, PatternError, ShapeError
 from ..images import Decoder, Reader
-from ..images.reading import CHANNELS, pillow, upright_size
+from ..images.reading import CHANNELS, is_recognized, pillow, upright_size
 from ..images.suffixes import image_suffixes
 from ..layout.pattern import Pattern, parse_pattern
 from ..memory import Array
@@ -447,7 +447,7 @@ def _is_array(source: str) -> bool:
 
 
 def _check_format(source: str, max_pixels: int | None) -> None:
-    """Raise ArgumentError for a file without an image suffix that Pillow does not recognize."""
+    """Raise ArgumentError for a file without an image suffix whose format is unknown."""
     path = Path(source)
     if not path.is_file() or _is_image(path):
         return
@@ -459,16 +459,9 @@ def _check_format(source: str, max_pixels: int | None) -> None:
 
 
 def _is_recognized(path: Path, max_pixels: int | None) -> bool:
-    """Return True if Pillow has a decoder for a file; it has none for formats such as HDF5."""
-    module = pillow()
-    from PIL.ImageFile import StubImageFile
-
     with pixel_limit(max_pixels):
         try:
-            with module.open(path) as image:
-                return not isinstance(image, StubImageFile)
-        except module.UnidentifiedImageError:
-            return False
+            return is_recognized(path)
         except Exception:  # damaged or too large, which decoding reports
             return True
 

@@ -21,7 +21,7 @@ from .._utils.registry import Registry
 from .._utils.validation import type_name, with_article
 from ..backends.dispatch import as_array
 from ..errors import ArgumentError, DataError, LayoutkitError
-from ..images.suffixes import DECODERS
+from ..images.suffixes import DECODERS, PILLOW_SUFFIXES
 from ..memory import Array
 from .io.npy import read_npy
 from .io.tensor_files import read_pt, read_safetensors
@@ -100,7 +100,7 @@ def is_image_name(path: str) -> bool:
 def find_format(path: str) -> Format | None:
     """Return the format of a path, URL or pattern; None if its suffix is unknown, or of images."""
     suffix = lowercase_suffix(path)
-    is_other = not suffix or suffix[1:] in DECODERS.rows
+    is_other = not suffix or suffix[1:] in PILLOW_SUFFIXES
     return _container_of(path) or (None if is_other else FORMATS.find(suffix))
 
 

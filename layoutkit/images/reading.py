@@ -18,12 +18,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Never
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Never, cast
 
 import numpy as np
 
 from .. import buffers
-from .._utils.errors import as_data_errors, explain_missing, prefix_errors
+from .._utils.errors import as_data_errors, explain_missing, prefix_errors, reason
 from .._utils.spelling import find_choice, find_similar
 from .._utils.validation import as_int, check_bool, check_choice, describe_type, show
 from ..errors import ArgumentError, DataError
@@ -49,6 +49,8 @@ _MAX_8_BIT = 255
 _MAX_16_BIT = 65535
 _MAX_12_BIT = 4095
 _GRAY_16_BIT_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
+# The most channels of the pixels that a decoder of another package returns, by dtype.
+_DECODED_CHANNELS = {"uint8": 4, "uint16": 4, "int32": 1, "float32": 1}
 _COLOR_16_BIT_MODES = ("RGB", "RGBX", "RGBA", "CMYK")  # raw modes of files, before ";16"
 _OTHER_BYTE_ORDERS = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
 
@@ -235,50 +237,105 @@ def open_image(source: Any, max_pixels: int | None = None) -> Iterator[Image]:
         yield image
 
 
+def is_recognized(path: str | os.PathLike[str]) -> bool:
+    """Return True if Pillow or a decoder of another package knows the format of a file.
+
+    The file may be damaged. Raises the errors of `read` if it cannot be opened, or is too large.
+    """
+    with _open_source(path) as file:
+        return _identify(file) is not None or _find_decoder(file, []) is not None
+
+
 def _open_with_pillow(file: IO[bytes], max_pixels: int | None) -> ImageFile:
-    module = pillow()
-    file.seek(0)
-    try:
-        image: ImageFile = module.open(file)
-    except module.UnidentifiedImageError:
+    image = _identify(file)
+    if image is None:
         image = _open_with_decoder(file)
-    except module.DecompressionBombError:
-        raise _bomb_error(f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels") from None
     width, height = image.size
     check_pixel_count(height, width, max_pixels)
     return image
 
 
+def _identify(file: IO[bytes]) -> Any:
+    """Return the image that Pillow opens; None for formats that it does not decode."""
+    module = pillow()
+    from PIL.ImageFile import StubImageFile
+
+    file.seek(0)
+    try:
+        image = module.open(file)
+    except module.UnidentifiedImageError:
+        return None
+    except module.DecompressionBombError:
+        raise _bomb_error(f"it has more than twice {module.MAX_IMAGE_PIXELS:,} pixels") from None
+    return None if isinstance(image, StubImageFile) else image  # such as HDF5
+
+
 def _open_with_decoder(file: IO[bytes]) -> Any:
     """Return the image of the first decoder of another package that accepts a file.
 
-    Raises ValueError if there is none, with the decoders that do not load.
+    Raises ValueError if there is none, with the decoders that do not load, or if it fails.
     """
-    file.seek(0)
-    data = file.read()
     problems = [', but mode="unchanged" may read this TIFF'] if _is_tiff(file) else []
+    match = _find_decoder(file, problems)
+    if match is None:
+        raise ValueError(f"its format is not one that Pillow can read{''.join(problems)}")
+    name, decoder = match
+    file.seek(0)
+    try:
+        pixels = decoder.decode(file.read())
+        array = np.asarray(pixels)
+    except MemoryError:
+        raise
+    except Exception as error:  # a package may raise anything
+        raise ValueError(f"the decoder {name} failed: {reason(error)}") from error
+    _check_decoded(array, name, pixels)
+    return _image_of(array, name)
+
+
+def _find_decoder(file: IO[bytes], problems: list[str]) -> tuple[str, Any] | None:
+    """Return the name and the first decoder of another package that accepts a file, or None.
+
+    A clause about each decoder that does not load or raises an exception is added to `problems`.
+    """
+    data = None
     for name in DECODERS:
         try:
             decoder = DECODERS.find(name)
+            if decoder is None:
+                continue
+            if data is None:
+                file.seek(0)
+                data = file.read()
+            if decoder.accepts(data):
+                return name, decoder
         except ArgumentError as error:
             problems.append(f"; {error}")
-            continue
-        if decoder is not None and decoder.accepts(data):
-            return _image_of(decoder.decode(data), name)
-    raise ValueError(f"its format is not one that Pillow can read{''.join(problems)}")
+        except Exception as error:  # a package may raise anything
+            problems.append(f"; the decoder {name} failed: {reason(error)}")
+    return None
 
 
-def _image_of(pixels: Any, name: str) -> Image:
-    """Return the image of the pixels that a decoder returned; raise ValueError for other arrays."""
-    array = np.asarray(pixels)
-    array = array[..., 0] if array.shape[2:] == (1,) else array
-    try:
-        image = pillow().fromarray(array)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"the decoder {name} returned {array.dtype} {array.shape}, but (height, width) or "
-            "(height, width, 2 to 4) of uint8, or (height, width) of uint16 or float32 is needed"
-        ) from None
+def _check_decoded(array: Array, name: str, pixels: Any) -> None:
+    """Raise DataError unless the pixels that a decoder returned, as an array, are an image."""
+    channels = (*array.shape, 1)[2] if array.ndim in (2, 3) else 0
+    if not array.size or not 1 <= channels <= _DECODED_CHANNELS.get(array.dtype.name, 0):
+        result = f"{array.dtype} {array.shape}" if array.ndim else describe_type(pixels)
+        raise DataError(
+            f"the decoder {name} returned {result}, but (height, width) or (height, width, 1 to 4) "
+            "of uint8 or uint16, or (height, width) of int32 or float32 is needed; correct the "
+            "decoder, or update its package"
+        )
+
+
+def _image_of(array: Array, name: str) -> Any:
+    """Return the image of the pixels of a decoder, with 16-bit colors in `colors_16_bit`."""
+    shape = array.shape[:2] if array.shape[2:] == (1,) else array.shape
+    # A copy, because a decoder may use its memory again.
+    values = array.reshape(shape).astype(array.dtype.newbyteorder("="))
+    has_deep_colors = values.dtype == np.uint16 and values.ndim > 2
+    pixels = (values >> 8).astype(np.uint8) if has_deep_colors else values
+    image: Any = pillow().fromarray(pixels)
+    image.colors_16_bit = values if has_deep_colors else None  # which Pillow cannot hold
     image.format = name.upper()
     image.tile = []  # as of a file that is loaded
     return image
@@ -555,6 +612,8 @@ def _load_16_bit_colors(
     Pillow keeps the high byte of 16-bit colors. Reading the file again in the other byte order
     gives the low byte.
     """
+    if (colors := getattr(image, "colors_16_bit", None)) is not None:
+        return cast("Array", colors)
     low_tiles = [_low_byte_tile(tile) for tile in tiles]
     if not tiles or None in low_tiles:
         return None
@@ -864,7 +923,7 @@ def _is_tiff(file: IO[bytes]) -> bool:
 
 
 def _needs_tifffile(file: IO[bytes]) -> bool:
-    """Return True for a TIFF that has bits or bands that Pillow does not read."""
+    """Return True for a TIFF that has bits or bands that Pillow and decoders do not read."""
     if not _is_tiff(file):
         return False
     module = pillow()
@@ -875,7 +934,7 @@ def _needs_tifffile(file: IO[bytes]) -> bool:
             raw_mode = _raw_mode(image.tile[0]) if image.tile else ""
             tags = getattr(image, "tag_v2", {})
     except module.UnidentifiedImageError:
-        return True
+        return _find_decoder(file, []) is None
     except module.DecompressionBombError:
         return False  # which the caller reports when it opens the file
     is_separate = tags.get(_PLANES_TAG) == _SEPARATE_PLANES

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DataError
-from ...images.suffixes import DECODERS
+from ...images.suffixes import DECODERS, PILLOW_SUFFIXES
 from ..io.filesystem import local_path
 from ..io.reader import RangeFile
 from ..labels import LabelColumns, Missing, check_columns, label_columns, parse_label
@@ -37,9 +37,9 @@ from .ranged import (
     open_part,
 )
 
-# In order of preference: the usual ones, then the others that `images.read` decodes.
+# In order of preference: the usual ones, then the others that Pillow decodes.
 _PREFERRED = ("jpg", "jpeg", "png", "webp", "npy")
-_IMAGES = (*_PREFERRED, *sorted({*DECODERS.rows} - {*_PREFERRED}))
+_IMAGES = (*_PREFERRED, *sorted(PILLOW_SUFFIXES - {*_PREFERRED}))
 _MAX_LINKS = 40  # from a link to a file, as in Linux
 _MAX_LABEL = 1 << 24  # bytes of a member that is a label, and of an extended header
 _MAX_READS = 200  # between two members: a hundred extended headers
@@ -68,18 +68,27 @@ def open_tar(
 class _ColumnSpec:
     """The suffixes of the members that are a sample's image and label.
 
-    image    in order of preference
-    label      None: `cls`, or else `txt`
-    key        the key of the label in a JSON member
+    image       in order of preference
+    has_others  True if the suffixes of other packages are images, too, in order of their names
+    label       None: `cls`, or else `txt`
+    key         the key of the label in a JSON member
     """
 
     image: tuple[str, ...]
+    has_others: bool
     label: str | None
     key: str | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
         return ("cls", "txt") if self.label is None else (self.label,)
+
+    def rank(self, suffix: str) -> tuple[int, str] | None:
+        """Return the place of an image's suffix in the order of preference; None for others."""
+        if suffix in self.image:
+            return self.image.index(suffix), suffix
+        is_other = self.has_others and suffix not in self.labels and suffix in DECODERS
+        return (len(self.image), suffix) if is_other else None
 
     def value(self, suffix: str, data: bytes) -> Any:
         """Return the label in a member; ValueError if there is none."""
@@ -102,14 +111,15 @@ def _parse_columns(columns: Any) -> _ColumnSpec:
         if not isinstance(suffix, str) or not suffix:
             raise DataError(f"columns has {suffix!r}, which is not a suffix; give one as in 'jpg'")
     suffixes = tuple(suffix.lstrip(".").lower() for suffix in images)
+    has_others = "image" not in columns
     if label is None:
-        return _ColumnSpec(suffixes, None)
+        return _ColumnSpec(suffixes, has_others, None)
     suffix, _, key = label.lstrip(".").partition(":")
     if key and suffix != "json":
         raise DataError(f"columns has the label {label!r}; a key belongs to json, as in 'json:key'")
     if suffix == "json" and not key:
         raise DataError(f"columns has the label {label!r}; say which key, as in 'json:label'")
-    return _ColumnSpec(suffixes, suffix.lower(), key or None)
+    return _ColumnSpec(suffixes, has_others, suffix.lower(), key or None)
 
 
 # ---- Samples ----------------------------------------------------------------------------------
@@ -137,7 +147,7 @@ class _Sample:
 
     key: str
     names: dict[str, str] = field(default_factory=dict)  # of the members, by suffix
-    image: tuple[int, int, int] | None = None  # rank of the suffix, offset, size
+    image: tuple[tuple[int, str], int, int] | None = None  # rank of the suffix, offset, size
     labels: dict[str, Any] = field(default_factory=dict)
     error: str = ""  # a clause about a member that is no label
     broken: bool = False
@@ -199,11 +209,11 @@ def _example(sample: _Sample, spec: _ColumnSpec) -> str:
 
 def _is_dotted_image(suffix: str, spec: _ColumnSpec) -> bool:
     """Return True for a suffix such as 01.05.jpg."""
-    return "." in suffix and suffix.rpartition(".")[2] in spec.image
+    return "." in suffix and spec.rank(suffix.rpartition(".")[2]) is not None
 
 
 def _add(samples: _Samples, number: int, sample: _Sample, spec: _ColumnSpec) -> None:
-    rank, offset, size = sample.image or (0, 0, 0)
+    (_, image), offset, size = sample.image or ((0, ""), 0, 0)
     first, *rest = spec.labels
     samples.files.append(number)
     samples.offsets.append(offset)
@@ -211,7 +221,7 @@ def _add(samples: _Samples, number: int, sample: _Sample, spec: _ColumnSpec) -> 
     if sample.error:
         samples.errors[len(samples.labels)] = sample.error
     samples.labels.append(sample.labels.get(first))
-    samples.names.append(sample.names.get(spec.image[rank], ""))
+    samples.names.append(sample.names.get(image, ""))
     samples.dotted.update(suffix for suffix in sample.names if "." in suffix)
     if rest:
         samples.others.append(sample.labels.get(rest[0]))
@@ -315,7 +325,7 @@ def _samples(
         for member, offset in _members(stream, file):
             if member is None:
                 yield from [] if sample is None else [sample]
-                yield _Sample("", image=(0, offset, 1), broken=True)
+                yield _Sample("", image=((0, ""), offset, 1), broken=True)
                 return
             key, suffix = _key_and_suffix(member.name)
             suffixes[suffix] += 1
@@ -325,7 +335,7 @@ def _samples(
                 yield from [] if sample is None else [sample]
                 sample = _Sample(key)
             sample.names[suffix] = member.name
-            if suffix in spec.image or suffix in spec.labels:
+            if suffix in spec.labels or spec.rank(suffix) is not None:
                 _take(sample, suffix, links.resolve(member), stream, spec, path)
     if sample is not None:
         yield sample
@@ -340,8 +350,7 @@ def _take(
     path: str,
 ) -> None:
     """Add an image or a label to its sample."""
-    if suffix in spec.image:
-        rank = spec.image.index(suffix)
+    if (rank := spec.rank(suffix)) is not None:
         if sample.image is None or rank < sample.image[0]:
             sample.image = rank, extent.offset, extent.size
             sample.broken |= not extent.is_whole
