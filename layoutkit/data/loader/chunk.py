@@ -532,6 +532,11 @@ def _as_array(value: Any) -> Array:
         return as_array(value, "the result")
     if isinstance(value, str):
         raise DataError("the result is text; return an array, or a number")
+    if isinstance(value, Mapping):
+        raise DataError(
+            f"the result has the fields {', '.join(map(str, value))}; give collate= a dict with a "
+            "Collator for each, or return an array"
+        )
     try:
         return np.asarray(value)
     except ValueError:

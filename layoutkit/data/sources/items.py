@@ -97,7 +97,10 @@ def reject_iterables(source: Any) -> None:
         )
 
 
-def split_item(item: Any, columns: Mapping[str, Any]) -> Any:
+_SELECT = "select them with get=lambda record: source[record.position][:2]"
+
+
+def split_item(item: Any, columns: Mapping[str, Any], cure: str = _SELECT) -> Any:
     """Return the data of an item, or (data, target) if it has a label.
 
     Raises
@@ -114,7 +117,7 @@ def split_item(item: Any, columns: Mapping[str, Any]) -> Any:
     if len(pair) not in (1, 2):
         raise DataError(
             f"an item is {describe_type(item)} of {len(pair)} values; an index needs data, or data "
-            "and a label: select them with get=lambda record: source[record.position][:2]"
+            f"and a label: {cure}"
         )
     data = _pixels(pair[0])
     if len(pair) == 1:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from types import GeneratorType
 from typing import Any, Never
+from weakref import WeakSet
 
-from ..._utils.validation import type_name, with_article
+from ..._utils.validation import describe_type, type_name
 from ...errors import DataError
 from ..errors import NoLength, check_has_records
 from ..formats import FIELD_PAIRS
@@ -15,6 +17,9 @@ from ..io.reader import Reader
 from ..records import Record
 from .base import Index, Partition
 from .items import split_item
+
+# The generators that a stream has begun to read, of all streams: none can begin again.
+_BEGUN: WeakSet[Any] = WeakSet()
 
 
 class StreamIndex(Index):
@@ -76,8 +81,7 @@ class StreamIndex(Index):
             is_empty = False
             yield complete[part]
         if is_empty:
-            found = "its iterator ended before the first one of each partition"
-            check_has_records(0, "the stream", found if parts > 1 else "its iterator is at its end")
+            check_has_records(0, "the stream", self._describe_end(parts))
 
     def _number_items(self) -> Iterator[Record]:
         items = self._begin()
@@ -89,29 +93,58 @@ class StreamIndex(Index):
                 return
             except Exception as error:
                 raise DataError(
-                    f"record {number} of the stream could not be read: {type(error).__name__}: "
-                    f"{error}"
+                    f"record {number} of the stream could not be read: {_describe(error)}"
                 ) from error
             yield Record(position=number, array=item)
             number += 1
 
     def _begin(self) -> Iterator[Any]:
+        try:
+            items = self._iterate()
+        except DataError:
+            raise
+        except Exception as error:
+            is_function = callable(self._source)
+            fix = "; its function is called without arguments, for each epoch" * is_function
+            raise DataError(f"the stream could not be begun: {_describe(error)}{fix}") from error
+        is_read = items is self._source and self._is_begun
+        if is_read or (isinstance(items, GeneratorType) and items in _BEGUN):
+            raise DataError(
+                f"the source is {self._describe(items)}, which can be read once and has been; give "
+                "a function that returns a new iterator for each epoch: "
+                "sampled_batcher(lambda: read_records(path), ...)"
+            )
+        self._is_begun = True
+        if isinstance(items, GeneratorType):
+            _BEGUN.add(items)
+        return items
+
+    def _iterate(self) -> Iterator[Any]:
+        """Return an iterator over the items; raise DataError if a function returned none."""
         if isinstance(self._source, Iterator):
-            if self._is_begun:
-                raise DataError(
-                    f"the source is {with_article(type_name(self._source))}, which can be read "
-                    "once and has been; give a function that returns a new iterator for each "
-                    "epoch: sampled_batcher(lambda: read_records(path), ...)"
-                )
-            self._is_begun = True
             return self._source
         items = self._source() if callable(self._source) else self._source
-        if not isinstance(items, Iterable):
+        if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise DataError(
-                f"the source is a function that returned {with_article(type_name(items))}; it must "
-                "return an iterator over records, such as a generator"
+                f"the source is {self._describe(items)}; it must return an iterator over records, "
+                "such as a generator"
             )
         return iter(items)
+
+    def _describe(self, items: Any) -> str:
+        """Return the text that names items, and the function that returned them."""
+        origin = "" if items is self._source else "a function that returned "
+        return f"{origin}{describe_type(items)}"
+
+    def _describe_end(self, parts: int) -> str:
+        """Return the text about an iterator that ended before each partition had a record."""
+        if parts > 1:
+            return "its iterator ended before the first one of each partition"
+        if isinstance(self._source, Iterator):
+            return "its iterator is at its end"
+        return (
+            "the iterator that its function returned is at its end; return a new one for each epoch"
+        )
 
     def getter(self, reader: Reader) -> Callable[[Record], Any]:
         """Return a function that reads an item: its data, (data, target), or its fields."""
@@ -125,7 +158,11 @@ def _split_record(record: Record) -> Any:
     item = record.array
     if isinstance(item, Mapping) and not any({*item} <= {x, y} for x, y in FIELD_PAIRS):
         return item
-    return split_item(item, {})
+    return split_item(item, {}, "yield one or two")
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def is_stream(source: Any) -> bool:

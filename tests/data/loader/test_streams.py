@@ -2,10 +2,12 @@
 
 import multiprocessing
 import os
+import re
+import signal
 import socket
 import threading
 import tracemalloc
-from itertools import chain, count, islice
+from itertools import chain, count
 
 import numpy as np
 import pytest
@@ -175,35 +177,250 @@ def test_an_iterator_of_a_resumed_loop_is_skipped():
             next(iter(batches))
 
 
-def test_an_iterator_that_fails_is_an_error_with_the_number_of_the_record():
-    def fail():
-        yield from islice(records(), 10)
-        raise OSError("connection lost")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shuffle", [None, 6])
+@pytest.mark.parametrize("place", [0, 3, 4, 5, 10, 22])
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError("connection lost"), "OSError: connection lost"),
+        (DataError("a line is damaged"), "DataError: a line is damaged"),
+        (KeyboardInterrupt(), None),
+    ],
+    ids=["error", "own error", "interrupt"],
+)
+def test_an_iterator_that_fails_costs_no_batch(error, text, place, shuffle, workers):
+    """The batches before it are yielded, the cause is kept, and the state resumes there."""
+    is_failing = True
 
-    with sampled_batcher(fail, batch_size=4) as batches:
+    def source():
+        for number, record in enumerate(records()):
+            if number == place and is_failing:
+                raise error
+            yield record
+
+    options = {"batch_size": 4, "shuffle": shuffle, "seed": 2, "num_workers": workers}
+    [expected] = read(records, **options)
+    before = []
+    with sampled_batcher(source, **options) as batches:
+        with pytest.raises(DataError if text else KeyboardInterrupt) as caught:
+            for batch in batches:
+                before.append(numbers_of(batch))
+        state = batches.state_dict()
+        if text:
+            assert str(caught.value) == f"record {place} of the stream could not be read: {text}"
+            assert caught.value.__cause__ is error
+            assert len(before) == max(0, place - (shuffle or 0) + bool(shuffle)) // 4
+        assert (state["epoch"], state["position"]) == (0, 4 * len(before))
+        is_failing = False
+        batches.load_state_dict(state)
+        assert before + [numbers_of(batch) for batch in batches] == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupt_ends_the_wait_for_a_record(workers):
+    read_end, write_end = os.pipe()
+
+    def wait():
+        yield from records(9)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            os.read(read_end, 1)
+        finally:
+            timer.join()
+
+    with sampled_batcher(wait, batch_size=4, num_workers=workers, prefetch=0) as batches:
         loop = iter(batches)
         assert [numbers_of(next(loop)) for _ in range(2)] == chunks(range(8))
-        with pytest.raises(DataError, match="record 10 of the stream could not be read: OSError"):
+        with pytest.raises(KeyboardInterrupt):
             next(loop)
         assert batches.state_dict()["position"] == 8
-        assert batches.epoch == 0
+    for descriptor in (read_end, write_end):
+        os.close(descriptor)
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
-        (lambda: iter([]), "the stream has no records: its iterator is at its end"),
-        (lambda: 5, "a function that returned an int; it must return an iterator"),
-    ],
-)
-def test_functions_that_return_no_records(source, text):
+def fail(error):
+    raise error
+
+
+class Iterable:
+    """An iterable without length whose iterator is the result of a function."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __iter__(self):
+        return self.function()
+
+
+async def yield_numbers():
+    yield 1
+
+
+NO_STREAMS = {
+    "empty": (
+        lambda: iter([]),
+        "no records: the iterator that its function returned is at its end",
+    ),
+    "empty iterator": (iter([]), "no records: its iterator is at its end"),
+    "int": (lambda: 5, "a function that returned an int; it must return an iterator"),
+    "None": (lambda: None, "a function that returned None; it must"),
+    "text": (lambda: "data/train", "a function that returned a str; it must"),
+    "bytes": (lambda: b"1234", "a function that returned a bytes; it must"),
+    "mapping": (lambda: {"x": np.zeros((3, 2))}, "a function that returned a dict; it must"),
+    "async": (yield_numbers, "a function that returned an async_generator; it must"),
+    "error": (lambda: fail(OSError("refused")), "begun: OSError: refused; .*without arguments"),
+    "argument": (lambda path: iter([path]), "TypeError: .* missing 1 .*; .*without arguments"),
+    "bad iterable": (Iterable(lambda: fail(OSError("refused"))), "begun: OSError: refused$"),
+    "no iterator": (Iterable(lambda: 5), "begun: TypeError: iter\\(\\) returned non-iterator"),
+}
+
+
+@pytest.mark.parametrize("name", NO_STREAMS)
+def test_what_is_no_stream(name):
+    source, text = NO_STREAMS[name]
     with sampled_batcher(source, batch_size=4) as batches, pytest.raises(DataError, match=text):
         next(iter(batches))
+
+
+def test_a_stream_with_fewer_records_than_ranks():
     with (
         sampled_batcher(lambda: records(2), batch_size=4, shard=(0, 3)) as batches,
         pytest.raises(DataError, match="before the first one of each partition"),
     ):
         next(iter(batches))
+
+
+ONCE = "a generator, which can be read once and has been; give a function"
+
+
+@pytest.mark.parametrize("options", [{}, {"num_batches": 2}, {"shuffle": 5, "num_batches": 2}])
+def test_a_function_must_return_a_new_iterator(options):
+    generator, iterator = records(), iter([*records()])
+    with sampled_batcher(lambda: generator, batch_size=4, **options) as batches:
+        assert len(list(batches)) == options.get("num_batches", 6)
+        with pytest.raises(DataError, match=f"a function that returned {ONCE}"):
+            list(batches)
+    with sampled_batcher(lambda: iterator, batch_size=4) as batches:
+        list(batches)
+        with pytest.raises(DataError, match="is at its end; return a new one for each epoch"):
+            list(batches)
+
+
+def test_two_loops_do_not_share_a_generator():
+    generator = records()
+    first, second = (sampled_batcher(generator, batch_size=4, num_workers=0) for _ in range(2))
+    with first, second:
+        loop = iter(first)
+        found = [numbers_of(next(loop))]
+        with pytest.raises(DataError, match=ONCE):
+            next(iter(second))
+        assert found + [numbers_of(batch) for batch in loop] == chunks(range(COUNT))
+
+
+def test_a_generator_that_another_thread_runs():
+    is_running, may_end = threading.Event(), threading.Event()
+
+    def run():
+        is_running.set()
+        may_end.wait(60)
+        yield np.zeros(2)
+
+    generator = run()
+    thread = threading.Thread(target=next, args=(generator,))
+    thread.start()
+    assert is_running.wait(60)
+    with (
+        sampled_batcher(generator, batch_size=4) as batches,
+        pytest.raises(DataError, match=r"record 0 .* ValueError: generator already executing"),
+    ):
+        next(iter(batches))
+    may_end.set()
+    thread.join(60)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_forked_process_reads_the_stream_from_its_own_beginning(workers):
+    def read_in_child(pipe, batches, loop):
+        try:
+            pipe.send([numbers_of(batch) for batch in loop])
+        except DataError as error:
+            pipe.send(str(error))
+        pipe.send([numbers_of(batch) for batch in batches])
+
+    near, far = multiprocessing.Pipe()
+    with sampled_batcher(records, batch_size=4, num_workers=workers, shuffle=5) as batches:
+        [expected] = read(records, shuffle=5)
+        loop = iter(batches)
+        assert numbers_of(next(loop)) == expected[0]
+        context = multiprocessing.get_context("fork")
+        child = context.Process(target=read_in_child, args=(far, batches, loop))
+        child.start()
+        rest = [numbers_of(batch) for batch in loop]
+        assert near.poll(60)
+        in_child, again = near.recv(), near.recv()
+        child.join(60)
+    assert rest == expected[1:]
+    if workers:
+        assert "began in another process" in in_child
+        assert again == expected
+    else:
+        assert in_child == rest
+        assert sorted(flatten(again)) == [*range(COUNT)]  # of the next epoch
+
+
+ODD = {
+    "shape": (np.zeros(3), r"ShapeError: the result has shape \(3,\) .* most of the first batch"),
+    "axes": (np.zeros((2, 2)), r"ShapeError: the result has shape \(2, 2\)"),
+    "dtype": (np.zeros(2, "c8"), "complex64"),
+    "refused": (None, ""),
+    "without target": (np.zeros(2, np.float32), "only some records have a target"),
+    "no target": ((np.zeros(2), None), "the label of an item is None"),
+    "three values": ((np.zeros(2), 1, 2), "a tuple of 3 values; .*: yield one or two"),
+    "fields": ({"image": 1, "mask": 2}, "has the fields image, mask; give collate= a dict"),
+    "text": (("x.png", 1), "the result is text"),
+}
+
+
+@pytest.mark.parametrize("shuffle", [None, 7])
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_record_is_dropped_with_its_number(name, shuffle):
+    odd, text = ODD[name]
+
+    def source():
+        for number, record in enumerate(records()):
+            yield odd if number == 13 else record
+
+    dropped, rest = [], []
+    with sampled_batcher(source, batch_size=4, shuffle=shuffle) as batches:
+        for batch in batches:
+            dropped += batch.dropped
+            rest += numbers_of(batch)
+    assert sorted(rest) == [number for number in range(COUNT) if number != 13]
+    [(record, _, error)] = dropped
+    assert record.position == 13
+    assert error is None if not text else re.search(text, f"{type(error).__name__}: {error}")
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 5}, {"drop_last": True}, {"refill": True}])
+@pytest.mark.parametrize("count", [3, 15, 16, 17])
+def test_a_state_past_the_end_of_a_stream(count, options):
+    with sampled_batcher(records, batch_size=4, **options) as batches:
+        loop = iter(batches)
+        for _ in range(4):
+            next(loop)
+        state = batches.state_dict()
+    with sampled_batcher(lambda: records(count), batch_size=4, **options) as batches:
+        batches.load_state_dict(state)
+        if count < 16:
+            last = count // 4 * 4 if options.get("drop_last") else count
+            text = f"ended after {last} records, but the loop resumes after 16; it must yield the"
+            with pytest.raises(DataError, match=text):
+                list(batches)
+        else:
+            sizes = [batch.count for batch in batches]
+            assert sum(sizes) == (0 if options.get("drop_last") else count - 16)
 
 
 @pytest.mark.parametrize(
@@ -327,23 +544,34 @@ def test_records_of_a_socket_are_batches_as_soon_as_they_are_there():
     assert found == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18, 20, 22]]
 
 
-def write_numbers(descriptor):
+def write_numbers(descriptor, extra):
     with os.fdopen(descriptor, "wb") as pipe:
         for i in range(50):
             pipe.write(np.full(3, i, "<f4").tobytes())
+        pipe.write(bytes(extra))
 
 
-def test_records_of_a_process_through_a_pipe():
+@pytest.mark.parametrize("extra", [0, 1, 11])
+def test_records_of_a_process_through_a_pipe(extra):
+    """A pipe that is closed in the middle of a record is an error after the batches before it."""
     read_end, write_end = os.pipe()
-    child = multiprocessing.get_context("fork").Process(target=write_numbers, args=(write_end,))
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=write_numbers, args=(write_end, extra))
     child.start()
     os.close(write_end)
 
     def source():
         with os.fdopen(read_end, "rb") as pipe:
-            while len(data := pipe.read(12)) == 12:
-                yield np.frombuffer(data, "<f4")
+            while data := pipe.read(12):
+                yield np.frombuffer(data, "<f4").reshape(3)
 
-    assert read(source(), batch_size=20) == [chunks(range(50), 20)]
+    found = []
+    with sampled_batcher(source(), batch_size=10) as batches:
+        if extra:
+            with pytest.raises(DataError, match="record 50 of the stream could not be read: Value"):
+                found += map(numbers_of, batches)
+        else:
+            found += map(numbers_of, batches)
+    assert found == chunks(range(50), 10)
     child.join(60)
     assert child.exitcode == 0

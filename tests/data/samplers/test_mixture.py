@@ -1,6 +1,7 @@
 """Mixtures of sources: shares, ends of sources, shards, states, and sources that do not fit."""
 
 import functools
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -380,14 +381,48 @@ def test_samples_of_many_sizes_fit():
         assert [sorted(map(len, batch.input)) for batch in batches] == [[1, 2, 3, 4, 5]]
 
 
-def test_a_mixture_of_decoded_records_is_cached(tmp_path):
-    for number in range(4):
+@pytest.mark.parametrize("on_end", ["stop", "repeat", "drop"])
+def test_a_mixture_of_decoded_records_is_cached_and_resumes(tmp_path, on_end):
+    for number in range(9):
         write_image(tmp_path / f"{number}.png", number)
-    sources = [(f"{tmp_path}/[01].png", 1), (f"{tmp_path}/[23].png", 1)]
-    epochs = []
-    for options in ({}, {"cache": "ram"}):
-        with sampled_batcher(
-            mix(sources, on_end="drop"), batch_size=4, size=(8, 9), sampler="shuffle", **options
-        ) as batches:
-            epochs.append([batch.input.input for _ in range(2) for batch in batches])
-    assert np.array_equal(*epochs)
+    sources = [(f"{tmp_path}/[01234].png", 2), (f"{tmp_path}/[5678].png", 1)]
+    options = {"batch_size": 2, "sampler": "shuffle", "seed": 6}
+    options["collate"] = Collator("hwc->bchw", h=8, w=9, resize="bilinear", crop="random")
+
+    def make(**more):
+        return sampled_batcher(mix(sources, on_end=on_end), **options, **more)
+
+    with make() as batches:
+        states, values = [batches.state_dict()], []
+        for _ in range(3):
+            for batch in batches:
+                values.append(batch.input.input.tobytes())
+                states.append(batches.state_dict())
+    for more in ({}, {"cache": "ram"}, {"cache": "ram", "cache_bytes": 16_000}):
+        for number, state in enumerate(states[:-1:2]):
+            with make(**more) as batches:
+                batches.load_state_dict(state)
+                rest = [batch.input.input.tobytes() for _ in range(3) for batch in batches]
+            assert rest[: len(values) - 2 * number] == values[2 * number :]
+
+
+def test_memory_of_a_cached_mixture_is_flat_over_20_epochs():
+    sources = [({"x": range(start, start + 200)}, 1) for start in (0, 200)]
+
+    def get(record):
+        return np.full(2000, record.position, np.float64)
+
+    options = {"batch_size": 20, "sampler": "shuffle", "num_workers": 0, "get": get}
+    with sampled_batcher(
+        mix(sources, on_end="drop"), cache="ram", cache_bytes="2 MiB", **options
+    ) as batches:
+        peaks = []
+        tracemalloc.start()
+        for _ in range(20):
+            tracemalloc.reset_peak()
+            assert sum(batch.count for batch in batches) == 400
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert batches.stats().cache_bytes <= 2 << 20
+    assert max(peaks[10:]) < 1.2 * max(peaks[:10])
+    assert max(peaks[1:]) < 400 * 16_000 / 2
