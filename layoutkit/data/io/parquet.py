@@ -122,21 +122,45 @@ def read_class_names(shard: ParquetShard, column: str) -> list[str] | None:
     """
     from pyarrow import types
 
-    text = (shard.schema.metadata or {}).get(b"huggingface")
-    if text is None or not types.is_integer(shard.schema.field(column).type):
+    schema = shard.schema
+    if column not in schema.names or not types.is_integer(schema.field(column).type):
         return None
-    try:
-        feature = json.loads(text)["info"]["features"].get(column) or {}
-        if feature.get("_type") != "ClassLabel":
-            return None
-        names = feature["names"]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(_describe_metadata(shard, "is damaged")) from error
+    feature = _read_features(shard).get(column)
+    if feature is None or not _is_feature(feature, "ClassLabel"):
+        return None
+    names = feature.get("names")
     are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not are_names or not names or len({*names}) < len(names):
         fault = f"has {show(names)} for {column}, which is no list of different names of classes"
         raise DataError(_describe_metadata(shard, fault))
     return names
+
+
+def read_image_columns(shard: ParquetShard) -> list[str]:
+    """Return the names of the columns that `datasets` declares as images (Image).
+
+    Raises DataError if the metadata is damaged.
+    """
+    features = _read_features(shard)
+    return [name for name in shard.schema.names if _is_feature(features.get(name), "Image")]
+
+
+def _read_features(shard: ParquetShard) -> Mapping[str, Any]:
+    """Return the declarations of `datasets` by column; raise DataError if they are damaged."""
+    text = (shard.schema.metadata or {}).get(b"huggingface")
+    if text is None:
+        return {}
+    try:
+        features: Mapping[str, Any] = json.loads(text)["info"]["features"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise DataError(_describe_metadata(shard, "is damaged")) from error
+    if not isinstance(features, Mapping):
+        raise DataError(_describe_metadata(shard, "is damaged"))
+    return features
+
+
+def _is_feature(feature: Any, kind: str) -> bool:
+    return isinstance(feature, Mapping) and feature.get("_type") == kind
 
 
 def _describe_metadata(shard: ParquetShard, fault: str) -> str:

@@ -20,6 +20,7 @@ from ..io.parquet import (
     open_shard,
     read_class_names,
     read_column,
+    read_image_columns,
 )
 from ..io.reader import Reader
 from ..labels import (
@@ -251,6 +252,9 @@ def _find(shard: ParquetShard, given: Mapping[str, Any]) -> ParquetColumns:
     schema = shard.schema
     content = [field.name for field in schema if content_kind(field.type) is not None]
     has_file_column = any(name in FILE_COLUMNS for name in content)
+    if "image" not in given and not has_file_column:
+        declared = [name for name in read_image_columns(shard) if name in content]
+        given = {**given, "image": declared[0]} if len(declared) == 1 else given
     number = None
     match = _NUMBERED.fullmatch(str(given.get("image")))
     if match is not None and match[0] not in schema.names:

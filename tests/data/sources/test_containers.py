@@ -720,6 +720,46 @@ def test_files_of_datasets_have_its_classes_and_lists(tmp_path, parquet):
         np.testing.assert_array_equal(batch.input.forward_get("bnhwc"), [pixels[1:3]])
 
 
+IMAGE = {"_type": "Image"}
+
+
+@pytest.mark.parametrize(
+    ("features", "columns", "expected"),
+    [
+        ({"img": IMAGE}, None, "a"),
+        ({"img": IMAGE, "mask": [IMAGE], "path": IMAGE, "more": IMAGE}, None, "a"),
+        ({"mask": IMAGE}, None, "b"),
+        ({"mask": IMAGE}, {"image": "img"}, "a"),
+        ({"img": IMAGE, "mask": IMAGE}, None, "path is string; records are of bytes"),
+        ({"img": None}, None, "path is string"),
+        ({}, None, "path is string"),
+        ([], None, '"huggingface" of its schema is damaged'),
+    ],
+)
+def test_the_column_that_datasets_declares_as_images_is_read(
+    tmp_path, parquet, features, columns, expected
+):
+    """A column of text is not read, although it is declared as images; a usual name comes first."""
+    import pyarrow as pa
+
+    table = pa.table({"img": [b"a"], "mask": [b"b"], "path": ["c"], "label": [1]})
+    text = json.dumps({"info": {"features": features}})
+    parquet.write_table(
+        table.replace_schema_metadata({"huggingface": text}), tmp_path / "a.parquet"
+    )
+    columns = {"label": "label"} if columns is None else {**columns, "label": "label"}
+    if len(expected) > 1:
+        with pytest.raises(DataError, match=rf"a\.parquet.*{expected}"):
+            open_index(tmp_path / "a.parquet", columns=columns)
+        return
+    index = open_index(tmp_path / "a.parquet", columns=columns)
+    assert (contents(index), index[0].label) == ([expected.encode()], 1)
+    usual = table.append_column("image", [[b"d"]]).replace_schema_metadata({"huggingface": text})
+    parquet.write_table(usual, tmp_path / "a.parquet")
+    index = open_index(tmp_path / "a.parquet", columns={"label": "label"})
+    assert contents(index) == [b"d"]
+
+
 def test_a_list_without_an_image_is_one_error_of_its_record(tmp_path, parquet):
     (tmp_path / "b.jpg").write_bytes(b"from a file")
     image = {"bytes": b"a", "path": None}
@@ -759,7 +799,8 @@ CLASSES = '{"info": {"features": {"label": {"names": %s, "_type": "ClassLabel"}}
         ("[" * 100_000, "is damaged"),
         ("[]", "is damaged"),
         ('{"info": null}', "is damaged"),
-        ('{"info": {"features": {"label": {"_type": "ClassLabel"}}}}', "is damaged"),
+        ('{"info": {"features": [1]}}', "is damaged"),
+        ('{"info": {"features": {"label": {"_type": "ClassLabel"}}}}', "has None for label"),
         (CLASSES % "null", "has None for label"),
         (CLASSES % '["a", "a"]', "no list of different names"),
         (CLASSES % "[1, 2]", "no list of different names"),
@@ -785,5 +826,10 @@ def test_classes_of_files_are_compared(tmp_path, parquet):
         open_index(tmp_path / "*.parquet")
     named = with_metadata(parquet, tmp_path / "c.parquet", classes, ["cat", "ant"])
     assert open_index(named).labels == ["ant", "cat"]
+    folder = tmp_path / "label=2"
+    folder.mkdir()
+    path = with_metadata(parquet, folder / "d.parquet", classes)
+    parquet.write_table(parquet.read_table(path, partitioning=None).drop(["label"]), path)
+    assert open_index(path).labels == [2]  # the name of a folder is no number of a class
     untyped = with_metadata(parquet, tmp_path / "c.parquet", '{"info": {"features": {}}}')
     assert open_index(untyped).labels == [0, 1]
