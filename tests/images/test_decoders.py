@@ -11,6 +11,7 @@ Image = pytest.importorskip("PIL.Image")
 from layoutkit import Collator, DataError, images, plugins
 from layoutkit.cli import main
 from layoutkit.data import open_index, sampled_batcher
+from layoutkit.data.formats import FORMATS, Format, find_format
 from layoutkit.images.suffixes import DECODERS
 from tests.helpers.image_files import png_file
 from tests.helpers.photographs import encoded, noise
@@ -194,6 +195,15 @@ def test_members_of_pillow_and_labels_come_first(toy, tmp_path, monkeypatch):
     columns = {"image": "toy", "label": "txt"}
     index = open_index(str(tmp_path / "s.tar"), columns=columns)
     assert [index[number].length for number in range(2)] == [len(toys)] * 2
+
+
+@pytest.mark.parametrize("name", ["toy", "png"])
+def test_a_format_precedes_a_decoder_of_its_suffix_but_not_pillow(toy, name, monkeypatch):
+    monkeypatch.setitem(FORMATS.rows, name, Format("tensor", np.load))
+    before = find_format(f"a.{name}")
+    images.read(toy_file(PIXELS[0]))  # loads the decoder
+    assert find_format(f"a.{name}") == before
+    assert (before is None) == (name == "png")
 
 
 def test_formats_that_pillow_only_identifies(toy, monkeypatch):

@@ -551,10 +551,16 @@ def write_numbers(descriptor, extra):
         pipe.write(bytes(extra))
 
 
+def connect():
+    """Return the descriptors of two connected sockets."""
+    return [end.detach() for end in socket.socketpair()]
+
+
 @pytest.mark.parametrize("extra", [0, 1, 11])
-def test_records_of_a_process_through_a_pipe(extra):
+@pytest.mark.parametrize("open_ends", [os.pipe, connect])
+def test_records_of_a_process_through_a_pipe(open_ends, extra):
     """A pipe that is closed in the middle of a record is an error after the batches before it."""
-    read_end, write_end = os.pipe()
+    read_end, write_end = open_ends()
     context = multiprocessing.get_context("fork")
     child = context.Process(target=write_numbers, args=(write_end, extra))
     child.start()
