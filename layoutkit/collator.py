@@ -23,7 +23,7 @@ from .backends.collate import (
     choose_adapter,
     import_device_samples,
     stack_recorded_windows,
-    view_as_numpy,
+    view_memory,
 )
 from .backends.cupy import CudaAdapter
 from .backends.items import ItemColumns, Positioned, check_no_none, split_items, stack_values
@@ -893,6 +893,7 @@ class Collator(CuresForAttributes):
 
     def _collate_on_gpu(
         self,
+        memory: list[Any] | None,
         adapters: Sequence[Adapter],
         samples: Sequence[Any],
         indices: Any,
@@ -900,7 +901,7 @@ class Collator(CuresForAttributes):
         out: Any,
     ) -> Any:
         """Return the batch of samples on a GPU, as an array of the first sample's library."""
-        arrays, on_gpu = import_device_samples(adapters, samples, self._name)
+        arrays, on_gpu = import_device_samples(memory, adapters, samples, self._name)
         leader = on_gpu[0]
         check_ignored(self._options, arrays[0].dtype)
         device = self._options.convert.device
@@ -947,8 +948,8 @@ class Collator(CuresForAttributes):
     ) -> Any:
         """Return the batch if samples or `out` are of other libraries, or the batch is on a GPU."""
         self._check_no_none(samples)
-        plain = view_as_numpy(samples)
-        adapters, first, uses_library = choose_adapter(samples if plain is None else samples[:1])
+        memory = view_memory(samples)
+        adapters, first, uses_library = choose_adapter(samples if memory is None else samples[:1])
         leader, like = adapters[first], samples[first]
         if uses_library:  # its own operations, which the library can trace
             is_drawn = self._is_random and crops.placements is None
@@ -956,8 +957,8 @@ class Collator(CuresForAttributes):
                 raise _make_graph_error()
             return self._collate_recorded(samples, indices, crops, out, like)
         if isinstance(leader, CudaAdapter):
-            return self._collate_on_gpu(adapters, samples, indices, crops, out)
-        arrays = plain or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
+            return self._collate_on_gpu(memory, adapters, samples, indices, crops, out)
+        arrays = memory or [dispatch.as_array(x, self._name(i)) for i, x in enumerate(samples)]
         if self._targets_gpu and self._ignores_pixels:
             return self._collate_recorded(arrays, indices, crops, out, arrays[0])
         if self._targets_gpu:

@@ -18,7 +18,7 @@ from .backends.collate import (
     find_functions,
     import_device_samples,
     make_stack_conversion,
-    view_as_numpy,
+    view_memory,
 )
 from .backends.cupy import CudaAdapter
 from .backends.windows import choose_letters, make_keywords
@@ -92,8 +92,8 @@ class PackedCollation:
 
     def __call__(self, samples: Sequence[Any], args: CropArgs, out: Any) -> Packed:
         """Return the packed batch, with data of the library of the samples."""
-        plain = view_as_numpy(samples)
-        adapters, first, is_recorded = choose_adapter(samples if plain is None else samples[:1])
+        memory = view_memory(samples)
+        adapters, first, is_recorded = choose_adapter(samples if memory is None else samples[:1])
         leader, like = adapters[first], samples[first]
         if is_recorded:
             inspected = [a.inspect(x, "x") for a, x in zip(adapters, samples, strict=True)]
@@ -105,8 +105,8 @@ class PackedCollation:
             batch = self._check(inspected, args)
             return self._finish(batch, self._concatenate(batch, samples))
         if isinstance(leader, CudaAdapter):
-            return self._pack_on_gpu(adapters, samples, args, out)
-        arrays = plain or [dispatch.as_array(x, f"sample {i}") for i, x in enumerate(samples)]
+            return self._pack_on_gpu(memory, adapters, samples, args, out)
+        arrays = memory or [dispatch.as_array(x, f"sample {i}") for i, x in enumerate(samples)]
         if self._options.resize is not None:
             arrays = [*map(in_native_order, arrays)]
         batch = self._check([(x.shape, x.dtype) for x in arrays], args)
@@ -124,10 +124,15 @@ class PackedCollation:
     # -- on a GPU --------------------------------------------------------------------------
 
     def _pack_on_gpu(
-        self, adapters: Sequence[Adapter], samples: Sequence[Any], args: CropArgs, out: Any
+        self,
+        memory: list[Any] | None,
+        adapters: Sequence[Adapter],
+        samples: Sequence[Any],
+        args: CropArgs,
+        out: Any,
     ) -> Packed:
         """Return the batch of samples on a GPU, made by one launch."""
-        arrays, on_gpu = import_device_samples(adapters, samples, "sample {}".format)
+        arrays, on_gpu = import_device_samples(memory, adapters, samples, "sample {}".format)
         leader, first = on_gpu[0], arrays[0]
         batch = self._check([(x.shape, x.dtype) for x in arrays], args)
         target, data, program = None, None, self._device_program

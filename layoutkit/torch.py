@@ -37,7 +37,7 @@ from .backends.items import (
     map_items,
     stack_values,
 )
-from .backends.torch import numpy_views_of
+from .backends.torch import memory_of
 from .backends.torch.tensors import find_concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
@@ -472,7 +472,7 @@ def _arrays(samples: Sequence[Any]) -> list[Any] | None:
     That is the case for tensors that are not plain CPU memory, and for dtypes that NumPy lacks.
     """
     tensors = [sample for sample in samples if isinstance(sample, _torch.Tensor)]
-    memories = numpy_views_of(tensors) if tensors else []
+    memories = memory_of(tensors) if tensors else []
     if memories is None:
         return None
     remaining = iter(memories)

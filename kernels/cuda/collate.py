@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from math import gcd, isnan, prod
 from typing import NamedTuple
 
 import numpy as np
 
+from ..._utils.cache import MAX_KEPT
 from ...memory import Array
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
-from .launch import CudaLaunch, Side, defines, pack_coefficients
+from .launch import CudaLaunch, Side, defines
 from .tiling import MAX_COUNT, THREADS, TILE_BYTES, WARP, WORD, pack_divisor, pack_offsets
 
 TILE_ITEMS = 4096  # of the output: 16 for each thread
@@ -44,7 +47,8 @@ STAGE_BYTES = 4096  # of a warp
 
 MAX_STEP = 1 << 62
 
-# Columns of `SampleTable.sides`; see samples.cuh.
+# Words of a sample before its sides, and of a side; see samples.cuh.
+STARTS = 3
 SIDE = ("from", "low", "high", "map", "taps", "tap_bytes")
 FROM, LOW, HIGH, MAP, TAPS, TAP_BYTES = range(len(SIDE))
 
@@ -112,34 +116,72 @@ class Ignored(NamedTuple):
 NONE_IGNORED = {"IGNORES": 0, "IGNORED": 0, "LEAST": 0}
 
 
+class Items(NamedTuple):
+    """The items of samples, and their conversion.
+
+    name        the kernels' name of the dtype of samples
+    epilogue    from the dtype of samples, or from the dtype of sums if they are resized
+    coefficients    the result of `pack_coefficients` for it
+    ignored     the items that are omitted; None: none
+    is_float    whether samples are resized as floats
+    """
+
+    name: str
+    epilogue: Epilogue | None
+    coefficients: bytes
+    ignored: Ignored | None
+    is_float: bool
+
+
+class TapHeads(NamedTuple):
+    """The first tap and the number of taps of each position, in distinct tables.
+
+    groups      int32 (tables, positions, 2), an array for each run of tables of one length
+    numbers     the number of the table of each sample, or of all samples
+    """
+
+    groups: Sequence[Array]
+    numbers: Array
+
+
 class SampleTable(NamedTuple):
     """The samples of a batch.
 
     item        bytes of an item
-    starts      bytes from a base address to each sample's index 0 on all axes, to its memory, and
-                to the end of it: three columns
-    sides       an array by sample, axis and SIDE
-    heads       of resized axes: the first tap and the number of taps, by sample (or one row for all
-                samples) and position; several arrays if the number of positions differs
+    rows        (samples, words) int64, as `make_rows` describes them
+    heads       of resized axes, by number
     offset, fill    the place of the samples and of the fill values in the table
     read        the alignment in bytes of all items
     is_inside   whether all windows are inside of their samples
     pixel       selected channels that lines may contain in the order of the samples
     has_gaps    whether weights of 0 are gaps between taps, whose items are omitted
-    ignored     the items that are omitted; None: none
     """
 
     item: int
-    starts: Array
-    sides: Array
-    heads: dict[int, Sequence[Array]]
+    rows: Array
+    heads: dict[int, TapHeads]
     offset: int
     fill: int
     read: int
     is_inside: bool
     pixel: PixelOrder | None = None
     has_gaps: bool = False
-    ignored: Ignored | None = None
+
+
+def make_rows(samples: int, axes: int) -> Array:
+    """Return the rows of a table: STARTS words, and SIDE words for each axis and two absent ones.
+
+    The first words are bytes from a base address to a sample's index 0 on all axes, to its memory,
+    and to the end of it.
+    """
+    rows = np.zeros((samples, STARTS + (axes + 2) * len(SIDE)), np.int64)
+    sides_of(rows)[:, axes:, HIGH] = 1
+    return rows
+
+
+def sides_of(rows: Array) -> Array:
+    """Return a view of the sides in rows, by sample, axis and SIDE."""
+    return rows[:, STARTS:].reshape(len(rows), -1, len(SIDE))
 
 
 class _Tile(NamedTuple):
@@ -155,8 +197,8 @@ class _Tile(NamedTuple):
     """
 
     axes: tuple[int, int, int]
-    lengths: list[int]
-    order: list[int]
+    lengths: tuple[int, ...]
+    order: tuple[int, ...]
     width: int
     write: int
     is_joined: bool
@@ -167,12 +209,9 @@ def prepare_collate(
     windows: Sequence[Sequence[WindowAxis]],
     samples: WindowAxis,
     table: SampleTable,
-    item: str,
-    epilogue: Epilogue | None,
+    items: Items,
     target: Side,
     places: Sequence[int] | None = None,
-    *,
-    is_float: bool,
 ) -> tuple[CudaLaunch, bytes]:
     """Return the launch, and the samples for its table.
 
@@ -181,79 +220,147 @@ def prepare_collate(
     windows : the axes of the window of all samples, or of a window for each sample of a packed
         batch; sums begin with the first resized one
     samples : the axis of the samples in the batch
-    item : the kernels' name of the dtype of samples
-    epilogue : from the dtype of samples, or from the dtype of sums if they are resized
     target : the batch
     places : of a packed batch, the bytes from its beginning to each window
-    is_float : whether samples are resized as floats
     """
-    window = [max(axes, key=lambda axis: axis.length) for axes in zip(*windows, strict=True)]
-    nest = [*window, NO_AXIS, NO_AXIS, samples]
-    nests = [[*axes, NO_AXIS, NO_AXIS, samples] for axes in windows]
-    is_summed = any(axis.is_resized for axis in window)
-    steps = np.abs(table.sides[0, :, FROM]).tolist()
-    axes, order = _choose_axes(nest, nests, steps)
-    if is_summed:
-        tile = _choose_summed_tile(nest, nests, axes, order, target, places or ())
+    nests = tuple([(*axes, NO_AXIS, NO_AXIS, samples) for axes in windows])
+    target = Side(target.item, target.address % WORD)
+    # The windows of a packed batch are too many to be compared.
+    plan = _plan_kernel if places is None else _plan_kernel.__wrapped__
+    kernel = plan(nests, _describe_table(table), items, target, places or ())
+    nest, tile, numbers = kernel.nest, kernel.tile, kernel.numbers
+    if kernel.has_pixels and table.pixel is not None:
+        table = _whole_pixels(table, table.pixel)
+    packed = _pack_samples(table, numbers)
+    is_summed = kernel.launch.family == "resize"
+    if places is None:
+        packed_windows, tiles = _pack_windows(nest, tile, numbers)
+        params = struct.pack("2Q", table.offset, table.fill) + packed_windows
+        if is_summed:
+            line = tile.axes[1]
+            params += struct.pack("2Q", table.offset + len(packed), tiles)
+            if nest[line].is_resized:
+                packed += b"".join(_list_reaches(table, line, tile))
     else:
-        tile = _choose_tile(nest, nests, axes, order, table.item, target, places or ())
+        params, tiles, packed = _pack_parts(
+            nests, tile, numbers, table, packed, places, samples.fill, is_summed
+        )
+    if tiles >= MAX_COUNT:
+        raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
+    grid = -(-tiles * WARP // SUM_THREADS) if is_summed else tiles
+    return replace(kernel.launch, params=params, grid=grid), packed
+
+
+class _TableFacts(NamedTuple):
+    """The properties of a SampleTable that kernels are compiled for; see there."""
+
+    item: int
+    steps: tuple[int, ...]  # bytes between positions of the first sample, by axis
+    is_reversed: tuple[bool, ...]  # whether a sample is flipped, by axis
+    has_map: tuple[bool, ...]  # by axis
+    is_covered: bool  # whether all positions have taps
+    pixel: tuple[int, tuple[int, ...], int] | None  # the axis, order and items
+    read: int
+    is_inside: bool
+    has_gaps: bool
+
+
+def _describe_table(table: SampleTable) -> _TableFacts:
+    sides, pixel = sides_of(table.rows)[:, :-2], table.pixel
+    lowest = np.minimum.reduce(sides[..., FROM])
+    heads = chain.from_iterable([taps.groups for taps in table.heads.values()])
+    return _TableFacts(
+        table.item,
+        tuple(map(abs, sides[0, :, FROM].tolist())),
+        tuple([step < 0 for step in lowest.tolist()]),
+        tuple([offset > 0 for offset in sides[0, :, MAP].tolist()]),
+        all((head[..., 1] > 0).all() for head in heads),
+        None if pixel is None else (pixel.axis, pixel.order, pixel.items),
+        table.read,
+        table.is_inside,
+        table.has_gaps,
+    )
+
+
+class _Kernel(NamedTuple):
+    """The kernel of a batch.
+
+    launch      the launch, without its grid and parameters
+    nest        the axes of the longest windows, two absent ones, and the axis of samples
+    numbers     the axes of the table, in its order
+    has_pixels  whether lines contain whole pixels, whose channels are selected
+    """
+
+    launch: CudaLaunch
+    nest: tuple[WindowAxis, ...]
+    tile: _Tile
+    numbers: tuple[int, ...]
+    has_pixels: bool
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _plan_kernel(
+    nests: Sequence[tuple[WindowAxis, ...]],
+    table: _TableFacts,
+    items: Items,
+    target: Side,
+    places: Sequence[int],
+) -> _Kernel:
+    """Return the kernel of one window for all samples, or of one for each, at `places`."""
+    nest = tuple([max(axes, key=lambda axis: axis.length) for axes in zip(*nests, strict=True)])
+    window = nest[:-3]
+    is_summed = any(axis.is_resized for axis in window)
+    axes, order = _choose_axes(nest, nests, table.steps)
+    if is_summed:
+        tile = _choose_summed_tile(nest, nests, axes, order, target, places)
+    else:
+        tile = _choose_tile(nest, nests, axes, order, table.item, target, places)
     _, line, part = axes
-    pixel = table.pixel
-    if pixel is not None and (pixel.axis != part or (nest[part].fill and not table.is_inside)):
-        pixel = None
-    if pixel is not None:
-        table = _whole_pixels(table, pixel)
     # The order of the axes in the table: summed axes before U, then U, V and all others.
     sums = [n for n, axis in enumerate(nest) if axis.is_resized and n != line]
     numbers = [*sums, line, part]
     numbers += [n for n in range(len(window)) if n not in numbers]
-    packed = _pack_samples(table, numbers)
-    folds = max(len(axis.folds) for axis in chain(*windows))
+    folds = max(len(axis.folds) for axis in chain(*nests))
     macros = _tile_macros(tile, numbers, table)
-    macros |= NONE_IGNORED if table.ignored is None else table.ignored.macros
-    macros |= {"FOLDS": folds, "PACKED": int(places is not None)}
+    macros |= NONE_IGNORED if items.ignored is None else items.ignored.macros
+    macros |= {"FOLDS": folds, "PACKED": int(bool(places))}
+    pixel = table.pixel
+    if pixel is not None and (pixel[0] != part or (nest[part].fill and not table.is_inside)):
+        pixel = None
+    has_map = [n for n, is_mapped in enumerate(table.has_map) if is_mapped]
     if pixel is not None:
-        macros |= {"PIXEL": pixel.items, "ORDER": ",".join(map(str, pixel.order))}
-    if places is None:
-        params, tiles = _pack_windows(nest, tile, numbers, table)
-        if is_summed:
-            params += struct.pack("2Q", table.offset + len(packed), tiles)
-            if nest[line].is_resized:
-                packed += _reaches(table.heads[line][0], tile.lengths[1], len(table.starts))
-    else:
-        params, tiles, packed = _pack_parts(
-            nests, tile, numbers, table, packed, places, folds, samples.fill, is_summed
-        )
-    if tiles >= MAX_COUNT:
-        raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
+        axis, channels, count = pixel
+        has_map = [n for n in has_map if n != axis]
+        macros |= {"PIXEL": count, "ORDER": ",".join(map(str, channels))}
+    macros["MAPS"] = int(bool(has_map))
     if is_summed:
-        macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target, epilogue, table))
-        beside = [2]
+        macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target, items))
+        beside: tuple[int, ...] = (2,)
     else:
-        macros |= {"NEAREST": int(is_float), "REVERSED": int(_is_reversed(table, line))}
+        is_reversed = line < len(table.steps) and table.is_reversed[line]
+        macros |= {"NEAREST": int(items.is_float), "REVERSED": int(is_reversed)}
         beside = tile.order[2 - tile.is_joined :]
     varies = any(nest[axes[n]].coef for n in beside)
-    common = defines(Side(table.item, 0), epilogue, varies, **macros)
+    common = defines(Side(table.item, 0), items.epilogue, varies, **macros)
     launch = CudaLaunch(
         "resize" if is_summed else "collate",
-        (*common, ("SAMPLE", item)),
-        params,
-        -(-tiles * WARP // SUM_THREADS) if is_summed else tiles,
+        (*common, ("SAMPLE", items.name)),
+        b"",
+        0,
         SUM_THREADS if is_summed else THREADS,
         pointers=4,
-        coefficients=pack_coefficients(epilogue),
+        coefficients=items.coefficients,
     )
-    return launch, packed
+    return _Kernel(launch, nest, tile, tuple(numbers), pixel is not None)
 
 
 def _pack_parts(
-    nests: Sequence[list[WindowAxis]],
+    nests: Sequence[tuple[WindowAxis, ...]],
     tile: _Tile,
-    numbers: list[int],
+    numbers: tuple[int, ...],
     table: SampleTable,
     packed: bytes,
     places: Sequence[int],
-    folds: int,
     fill_step: int,
     is_summed: bool,
 ) -> tuple[bytes, int, bytes]:
@@ -265,32 +372,29 @@ def _pack_parts(
     sample_bytes = len(packed) // len(nests)
     reaches = [b""] * len(nests)
     if is_summed and nests[0][line].is_resized:
-        heads = table.heads[line]
-        rows = [row[None] for head in heads for row in head]
-        rows = rows if len(rows) > 1 else rows * len(nests)
-        reaches = [_reaches(row, tile.lengths[1], 1) for row in rows]
+        reaches = _list_reaches(table, line, tile)
     offset = table.offset + len(packed)
+    folds = max(len(axis.folds) for axis in chain(*nests))
     parts, total = [], 0
     for number, (nest, place) in enumerate(zip(nests, places, strict=True)):
-        own = table._replace(
-            offset=table.offset + number * sample_bytes,
-            fill=table.fill + number * fill_step * table.item,
-        )
         tiles = 0
         if all(axis.length for axis in nest):
-            params, tiles = _pack_windows(nest, tile, numbers, own, folds)
+            samples = table.offset + number * sample_bytes
+            fill = table.fill + number * fill_step * table.item
+            packed_windows, tiles = _pack_windows(nest, tile, numbers, folds)
+            parts.append(struct.pack("Qq2Q", total, place, samples, fill) + packed_windows)
             if is_summed:
-                params += struct.pack("2Q", offset, tiles)
-            parts.append(struct.pack("Qq", total, place) + params)
+                parts.append(struct.pack("2Q", offset, tiles))
         offset += len(reaches[number])
         total += tiles
     data = packed + b"".join(reaches)
     data += bytes(-len(data) % 8)
-    params = struct.pack("3Q", table.offset + len(data), len(parts), total)
+    count = len(parts) // (1 + is_summed)
+    params = struct.pack("3Q", table.offset + len(data), count, total)
     return params, total, data + b"".join(parts)
 
 
-def _tile_macros(tile: _Tile, numbers: list[int], table: SampleTable) -> dict[str, object]:
+def _tile_macros(tile: _Tile, numbers: list[int], table: _TableFacts) -> dict[str, object]:
     """Return the macros of both kernels; `numbers` are the axes of the table."""
     rows, line, _ = tile.axes
     return {
@@ -300,33 +404,28 @@ def _tile_macros(tile: _Tile, numbers: list[int], table: SampleTable) -> dict[st
         "FIRST": tile.order[0], "MIDDLE": tile.order[1], "LAST": tile.order[2],
         "WIDTH": tile.width, "JOINED": int(tile.is_joined),
         "READ": table.read, "WRITE": tile.write,
-        "INSIDE": int(table.is_inside), "MAPS": int(table.sides[..., MAP].any()),
-        "OTHERS": len(_axes_around(tile, numbers)), "PIXEL": tile.lengths[2],
+        "INSIDE": int(table.is_inside), "OTHERS": len(_axes_around(tile, numbers)),
+        "PIXEL": tile.lengths[2],
     }  # fmt: skip
 
 
 def _sum_macros(
-    nest: list[WindowAxis], tile: _Tile, table: SampleTable, room: int
+    nest: Sequence[WindowAxis], tile: _Tile, table: _TableFacts, room: int
 ) -> dict[str, object]:
     """Return the macros of `resize.cu` only."""
     rows, line, _ = tile.axes
-    is_covered = all((head[..., 1] > 0).all() for heads in table.heads.values() for head in heads)
     return {
         "LINE_TAPS": int(nest[line].is_resized), "ROOM": room, "STAGED": int(tile.is_staged),
-        "BY_ROW": int(bool(nest[rows].coef)), "COVERED": int(is_covered), "REVERSED": 0,
+        "BY_ROW": int(bool(nest[rows].coef)), "COVERED": int(table.is_covered), "REVERSED": 0,
         "GAPS": int(table.has_gaps), "THREADS": SUM_THREADS,
     }  # fmt: skip
 
 
-def _is_reversed(table: SampleTable, line: int) -> bool:
-    """Return whether a sample is flipped along the axis of lines."""
-    return line < table.sides.shape[1] and bool((table.sides[:, line, FROM] < 0).any())
-
-
+@lru_cache(maxsize=MAX_KEPT)
 def _pack_windows(
-    nest: list[WindowAxis], tile: _Tile, numbers: list[int], table: SampleTable, folds: int = 0
+    nest: tuple[WindowAxis, ...], tile: _Tile, numbers: tuple[int, ...], folds: int = 0
 ) -> tuple[bytes, int]:
-    """Return the parameters of both kernels (`Windows` in samples.cuh), and the number of tiles.
+    """Return `Windows` in samples.cuh after the places of its tables, and the number of tiles.
 
     `folds`: the folds of an axis in the parameters; axes with fewer are followed by idle ones.
     """
@@ -343,8 +442,7 @@ def _pack_windows(
         along = pack_divisor(count) + pack_offsets(nest[axis].loop) + struct.pack("q", number)
         return along + _pack_folds(nest[axis].folds, folds)
 
-    params = struct.pack("2Q", table.offset, table.fill) + pack_divisor(each)
-    params += b"".join(map(along, tile.axes, tiles))
+    params = pack_divisor(each) + b"".join(map(along, tile.axes, tiles))
     params += struct.pack("3Q", *(nest[n].length for n in tile.axes))
     params += b"".join(along(n, nest[n].length) for n in around or [len(nest) - 3])
     params += pack_offsets(nest[-1].loop)
@@ -362,46 +460,53 @@ def _pack_folds(folds: Sequence[tuple[int, int]], count: int) -> bytes:
     return packed
 
 
-def _axes_around(tile: _Tile, numbers: list[int]) -> list[int]:
+def _axes_around(tile: _Tile, numbers: Sequence[int]) -> list[int]:
     """Return the axes outside of a tile."""
     return [n for n in numbers if n not in tile.axes]
 
 
-def _pack_samples(table: SampleTable, numbers: list[int]) -> bytes:
+def _pack_samples(table: SampleTable, numbers: Sequence[int]) -> bytes:
     """Return the samples as samples.cuh declares them, their axes in the order of `numbers`."""
-    count = len(table.starts)
-    absent = np.broadcast_to(np.array([0, 0, 1, 0, 0, 0], np.int64), (count, 2, len(SIDE)))
-    sides = np.concatenate([table.sides, absent], 1)[:, numbers]
-    return np.concatenate([table.starts, sides.reshape(count, -1)], 1).tobytes()
+    first_words = [STARTS + n * len(SIDE) for n in numbers]
+    words = [*range(STARTS), *(word + n for word in first_words for n in range(len(SIDE)))]
+    return table.rows.take(words, 1).tobytes()
 
 
 def _whole_pixels(table: SampleTable, pixel: PixelOrder) -> SampleTable:
     """Return the table with all items of pixels along the axis of channels."""
-    starts, sides = table.starts.copy(), table.sides.copy()
-    starts[:, 0] -= pixel.shifts
-    sides[:, pixel.axis] = 0
-    sides[:, pixel.axis, FROM], sides[:, pixel.axis, HIGH] = pixel.steps, pixel.items
-    return table._replace(starts=starts, sides=sides)
+    rows = table.rows.copy()
+    rows[:, 0] -= pixel.shifts
+    side = sides_of(rows)[:, pixel.axis]
+    side[:] = 0
+    side[:, FROM], side[:, HIGH] = pixel.steps, pixel.items
+    return table._replace(rows=rows)
 
 
-def _reaches(heads: Array, tile: int, samples: int) -> bytes:
-    """Return the first source position that each tile along an axis needs, and their number."""
+def _list_reaches(table: SampleTable, line: int, tile: _Tile) -> list[bytes]:
+    """Return by sample the first source position that each tile of a line needs, and the number."""
+    groups, numbers = table.heads[line]
+    reaches = [row.tobytes() for heads in groups for row in _find_reaches(heads, tile.lengths[1])]
+    rows = [reaches[number] for number in numbers.tolist()]
+    return rows if len(rows) > 1 else rows * len(table.rows)
+
+
+def _find_reaches(heads: Array, tile: int) -> Array:
+    """Return the first source position of each tile of positions, and the number, as int32."""
     if not heads.shape[1]:
-        return b""
+        return heads
     is_used = heads[..., 1] > 0
     lows = np.where(is_used, heads[..., 0], np.iinfo(np.int32).max)
-    ends = np.where(is_used, heads.sum(-1), 0)
+    ends = np.where(is_used, heads[..., 0] + heads[..., 1], 0)
     starts = np.arange(0, heads.shape[1], tile)
     lows = np.minimum.reduceat(lows, starts, axis=1)
     ends = np.maximum.reduceat(ends, starts, axis=1)
     lows = np.minimum(lows, ends)
-    reaches = np.stack([lows, ends - lows], -1).astype(np.int32)
-    return np.broadcast_to(reaches, (samples, *reaches.shape[1:])).tobytes()
+    return np.stack([lows, ends - lows], -1)
 
 
 def _choose_axes(
-    nest: list[WindowAxis], nests: Sequence[list[WindowAxis]], steps: list[int]
-) -> tuple[tuple[int, int, int], list[int]]:
+    nest: Sequence[WindowAxis], nests: Sequence[Sequence[WindowAxis]], steps: Sequence[int]
+) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     """Return the axes of a tile and their order in the batch (see _Tile).
 
     `steps` belong to the first sample.
@@ -416,21 +521,23 @@ def _choose_axes(
     def step(n: int) -> int:
         return abs(nest[axes[n]].dst) if axes[n] in used else MAX_STEP
 
-    return axes, sorted(range(3), key=step, reverse=True)
+    return axes, tuple(sorted(range(3), key=step, reverse=True))
 
 
-def _is_joined(nests: Sequence[list[WindowAxis]], axes: Sequence[int], order: list[int]) -> bool:
+def _is_joined(
+    nests: Sequence[Sequence[WindowAxis]], axes: Sequence[int], order: Sequence[int]
+) -> bool:
     """Return True if the last two axes of a tile are contiguous in the batch, and of lines."""
     pairs = [[nest[axes[n]] for n in order[1:]] for nest in nests]
     are_contiguous = all(middle.dst == inner.length * inner.dst for middle, inner in pairs)
-    return order[1:] == [1, 2] and are_contiguous and pairs[0][1].length > 1
+    return order[1:] == (1, 2) and are_contiguous and pairs[0][1].length > 1
 
 
 def _choose_tile(
-    nest: list[WindowAxis],
-    nests: Sequence[list[WindowAxis]],
+    nest: Sequence[WindowAxis],
+    nests: Sequence[Sequence[WindowAxis]],
     axes: tuple[int, int, int],
-    order: list[int],
+    order: tuple[int, ...],
     item: int,
     target: Side,
     places: Sequence[int],
@@ -444,14 +551,14 @@ def _choose_tile(
     rounded = 1 if is_joined else order[2]
     unit = width // gcd(width, lengths[2]) if is_joined else width
     lengths[rounded] = -(-lengths[rounded] // unit) * unit
-    return _Tile(axes, lengths, order, width, write, is_joined)
+    return _Tile(axes, tuple(lengths), order, width, write, is_joined)
 
 
 def _choose_summed_tile(
-    nest: list[WindowAxis],
-    nests: Sequence[list[WindowAxis]],
+    nest: Sequence[WindowAxis],
+    nests: Sequence[Sequence[WindowAxis]],
     axes: tuple[int, int, int],
-    order: list[int],
+    order: tuple[int, ...],
     target: Side,
     places: Sequence[int],
 ) -> _Tile:
@@ -464,7 +571,7 @@ def _choose_summed_tile(
     lines = _even_part(rows, many if tiles >= MANY_TILES else few)
     if order[2] == 1:  # threads next to each other write neighbors
         write = _alignment(nests, target, places)
-        return _Tile(axes, [lines, _even_part(line, most), part], order, 1, write, False)
+        return _Tile(axes, (lines, _even_part(line, most), part), order, 1, write, False)
     are_rows_last = order[2] == 0
     line = _even_part(line, SUM_POSITIONS // groups if are_rows_last else most)
     is_joined = _is_joined(nests, axes, order)
@@ -481,11 +588,11 @@ def _choose_summed_tile(
     rows = min(room, min(rows, WARP) if are_rows_last else lines)
     if are_rows_last:
         rows = min(WARP, -(-rows // width) * width)
-    return _Tile(axes, [rows, line, part], order, width, write, is_joined, is_staged=True)
+    return _Tile(axes, (rows, line, part), order, width, write, is_joined, is_staged=True)
 
 
 def _choose_line(
-    nest: list[WindowAxis], nests: Sequence[list[WindowAxis]], steps: list[int]
+    nest: Sequence[WindowAxis], nests: Sequence[Sequence[WindowAxis]], steps: Sequence[int]
 ) -> tuple[int, int]:
     """Return the axes U and V, along which a line of a sample extends; absent ones are NO_AXIS.
 
@@ -508,7 +615,7 @@ def _choose_line(
 
 
 def _alignment(
-    nests: Sequence[list[WindowAxis]],
+    nests: Sequence[Sequence[WindowAxis]],
     target: Side,
     places: Sequence[int],
     run: Sequence[int] = (),
@@ -543,13 +650,11 @@ def _tile_lengths(lengths: list[int], item: int, are_rows_last: bool) -> list[in
     return [min(rows, MOST_LINES, room), line, part]
 
 
-def _room(
-    tile: _Tile, taps: int, target: Side, epilogue: Epilogue | None, table: SampleTable
-) -> int:
+def _room(tile: _Tile, taps: int, target: Side, items: Items) -> int:
     """Return how many partial line sums fit into the shared memory of a warp."""
     rows, line, part = tile.lengths
-    item = 8 if epilogue is not None and epilogue.source == "f8" else 4
-    item *= 1 if table.ignored is None else 2
+    item = 8 if items.epilogue is not None and items.epilogue.source == "f8" else 4
+    item *= 1 if items.ignored is None else 2
     staged = tile.is_staged * (rows + 16 // target.item) * line * part * target.item
     used = staged + rows * (64 + 24 * max(1, taps)) + item * WARP * MOST_SUMMED
     return min(MOST_SUMS, (SHARED_BYTES * WARP // SUM_THREADS - used) // item // 64 * 64)

@@ -56,19 +56,28 @@ def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
     return adapters, 0, False
 
 
-def view_as_numpy(samples: Sequence[Any]) -> list[Array] | None:
-    """Return NumPy views of the samples; None if their library has no fast path to views."""
-    views_of = getattr(backend_of(samples[0]), "numpy_views_of", None)
-    return None if views_of is None else views_of(samples)
+def view_memory(samples: Sequence[Any]) -> list[Any] | None:
+    """Return the memory of samples at once, as NumPy arrays or as arrays on a GPU.
+
+    Returns None if their library has no fast path to it.
+    """
+    memory_of = getattr(backend_of(samples[0]), "memory_of", None)
+    return None if memory_of is None else memory_of(samples)
 
 
 def import_device_samples(
-    adapters: Sequence[Adapter], samples: Sequence[Any], name_of: Callable[[int], str]
+    memory: list[Any] | None,
+    adapters: Sequence[Adapter],
+    samples: Sequence[Any],
+    name_of: Callable[[int], str],
 ) -> tuple[list[DeviceArray], list[CudaAdapter]]:
     """Return the device arrays of samples, whose first one is on a GPU, and their adapters.
 
+    `memory` is the result of `view_memory`, for which the adapter of the first sample is enough.
     Raises DeviceError if another one is not on a GPU; `name_of` names samples in errors.
     """
+    if memory is not None and isinstance(adapters[0], CudaAdapter):
+        return memory, [adapters[0]] * len(samples)
     arrays: list[DeviceArray] = []
     on_gpu: list[CudaAdapter] = []
     for number, (adapter, sample) in enumerate(zip(adapters, samples, strict=True)):

@@ -109,7 +109,7 @@ class CudaAdapter(Adapter):
 
     def check(self, dtype: DType) -> None:
         """Raise DtypeError unless the library has the dtype."""
-        if dtype.fields is None and dtype.name != "bfloat16" and not _is_cupy_dtype(dtype):
+        if not _is_cupy_dtype(dtype) and dtype.fields is None and dtype.name != "bfloat16":
             raise DtypeError(
                 f"CuPy has no arrays of dtype {dtype}; ask for another dtype, or move the bits, as "
                 f'with x.view("u{dtype.itemsize}")'
@@ -345,6 +345,14 @@ def adapter_for(x: Any) -> Adapter | None:
     FAST_PATHS.setdefault(id(array_type), partial(convert_cached, CUPY))
     accumulation.FAST_PATHS.setdefault(id(array_type), partial(sum_cached, CUPY))
     return CUPY if isinstance(x, array_type) else None
+
+
+def memory_of(arrays: Sequence[Any]) -> list[DeviceArray] | None:
+    """Return the memory of CuPy arrays, or None if other arrays are among them."""
+    if {*map(type, arrays)} != {sys.modules["cupy"].ndarray}:
+        return None
+    runtime()
+    return [*map(CUPY.device_array_of, arrays)]
 
 
 def export_on_stream(owner: Any, import_array: Any) -> Any:

@@ -3,7 +3,7 @@
 A backend module has a function `adapter_for(x)`, which returns the adapter of an array, or
 `container_for(x)`, which returns the adapter of an object that holds an array; both return None for
 other objects. Optional functions: `library_of(x)` and `library()` return the library's
-`ArrayNamespace` (symbolic.py), `numpy_views_of(arrays)` returns the memory of many arrays at once,
+`ArrayNamespace` (symbolic.py), `memory_of(arrays)` returns the memory of many arrays at once,
 and `array_namespace(x)` the module of the functions of `x` if it is not the top-level package.
 
 Backends are imported when the first array of their package is seen. A package that is not imported

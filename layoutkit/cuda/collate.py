@@ -8,11 +8,13 @@ they are, or resized as floats, and a conversion follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain, groupby
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,16 +22,13 @@ from .._utils import fork
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..errors import DtypeError
 from ..kernels.cpu.resize_params import HEAD, POSITION
-from ..layout.pattern import Permutation
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
 from ..placement import place
 from ..planning.batch.arguments import CropArgs
 from ..planning.batch.layout import check_same_rank_and_dtype, fill_array_of
-from ..planning.batch.placement import (
-    Placements,
-)
+from ..planning.batch.placement import Placements
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import (
     choose_summed_dtype,
@@ -42,16 +41,18 @@ from ..planning.epilogue import Epilogue, kernel_dtype_name
 from ..planning.loops import byte_strides
 from ..planning.plan import Part, Plan, make_single_plan
 from ..planning.resize import LEAST_WEIGHT, ResizeOptions
-from ..spec import DType
+from ..spec import ArraySpec, DType
 from ..taps import TapTables, make_tap_tables
-from .memory import DeviceAdapter, DeviceArray, check_same_device, check_writable, span
+from .memory import ALIGNMENT, DeviceAdapter, DeviceArray, check_same_device, check_writable, span
 from .program import supports_float16
 from .runtime import runtime
 from .transfers import STAGING_BYTES, Conversion, Fill, find_staging, refuse_capture
 
 if TYPE_CHECKING:
-    from ..kernels.cuda.collate import Ignored, PixelOrder, WindowAxis
+    from ..kernels.cuda.collate import Items, PixelOrder, TapHeads, WindowAxis
     from ..kernels.cuda.launch import CudaLaunch
+
+Rows: TypeAlias = Array | list[Array]  # a row for each sample; a list if their lengths differ
 
 _ALIGNMENT = 16  # bytes; the alignment of every part of a table
 _MOVED_BYTES = (1, 2, 4, 8, 16)
@@ -89,12 +90,32 @@ class PreparedBatch(NamedTuple):
         return self.array
 
 
+class LaunchPlan(NamedTuple):
+    """The part of launches that batches of one layout have in common.
+
+    columns     the axis of samples that each axis of a window is, or is a part of
+    parts       of axes of windows that are a part of an axis of samples, by number: their length,
+                and the number of positions of the parts that are nested in them
+    windows, along, items, places    the arguments of `prepare_collate`; `along` is `samples`
+    fill        the fill values of a window that is not flipped
+    """
+
+    columns: Sequence[int]
+    parts: Mapping[int, tuple[int, int]]
+    windows: Sequence[Sequence[WindowAxis]]
+    along: WindowAxis
+    items: Items
+    fill: Array
+    places: Sequence[int] | None = None
+
+
 class DeviceCollateProgram:
     """The GPU program of a Collator."""
 
     def __init__(self, options: CollateOptions) -> None:
         self._options = options
-        self._plans: Cache[Plan] = Cache()  # by the layout of windows and batch
+        self._plans: Cache[Any] = Cache()  # by the layout of windows and batch
+        self._fixed: Cache[Any] = Cache()  # launches, by the layout of one array and of `out`
 
     def prepare(
         self,
@@ -111,54 +132,128 @@ class DeviceCollateProgram:
         Without `may_convert`, if `out` is unaligned, or if kernels do not support the conversion,
         windows are gathered into a new array. Raises all errors of a call.
         """
-        options = self._options
-        first = arrays[0]
-        self._check_arrays(arrays)
+        first, fixed_key = arrays[0], None
+        if self._options.is_one_array and all(x is None for x in (indices, *crops)):
+            fixed_key = layout_of(first), layout_of(out), may_convert
+            batch = self._find_fixed(fixed_key, first, out, adapter)
+            if batch is not None:
+                return batch
         samples, axes, sample_axis = self._select_samples(arrays, indices)
         if out is not None:
             self._check_apart(arrays, samples, out)
         count = len(samples.addresses)
         window = axes.window(samples.shapes)
-        dtype = window_dtype(options.resize, first.dtype)
         shape = (*window[:sample_axis], count, *window[sample_axis:])
-        fill = fill_array_of(options, axes, window, first.dtype)
-        ignored, fill = find_ignored(options, first.dtype, fill)
         reads = None
-        if options.resize is None or 0 not in shape:
-            shapes = samples.shapes[:count]
+        if self._options.resize is None or 0 not in shape:
+            shapes = samples.shapes
+            if len(shapes) != count:
+                shapes = np.repeat(shapes, count, 0)
             reads = self._place(axes, window, shapes, crops)
-        post = make_window_conversion(options, shape, first.dtype, supports_float16)
-        plan = self._plan(replace(post, device=None, copy=True), shape, dtype, first, out)
-        is_aligned = out is None or out.is_aligned  # as kernels write
-        is_converted = may_convert and is_aligned and plan.before is plan.after is None
+        may_convert &= out is None or out.is_aligned  # as kernels write
+        resized = () if reads is None else reads.resized
+        key = shape, first.dtype, first.ordinal, may_convert, resized, layout_of(out)
+        plans = self._plans.get(key)
+        if plans is None:
+            plans = self._make_plans(axes, window, shape, first, out, may_convert, resized)
+            cache_put(self._plans, key, plans, PROGRAM_SIZE_ESTIMATE)
+        post_conversion, target, plan = plans
+        batch = _make_result(post_conversion, target, first, out, adapter)
+        if reads is None or plan is None:
+            return batch
+        prepared, table, base = prepare_launch(axes, samples, reads, plan, batch.array)
+        if fixed_key is not None:
+            alignment = batch.array.address % ALIGNMENT
+            fixed = post_conversion, target, alignment, prepared, table, base - first.address
+            cache_put(self._fixed, fixed_key, fixed, table.nbytes)
+        return batch._replace(launch=(prepared, table, base))
+
+    def _find_fixed(
+        self, key: Any, first: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter
+    ) -> PreparedBatch | None:
+        """Return the batch of the windows of one array, if its layout alone decides the launch.
+
+        Returns None if the launch is not prepared. Its table has no absolute address.
+        """
+        fixed = self._fixed.get(key)
+        if fixed is None:
+            return None
+        post_conversion, target, alignment, prepared, table, base = fixed
+        if out is not None:
+            check_writable(first, out)
+        batch = _make_result(post_conversion, target, first, out, adapter)
+        if batch.array.address % ALIGNMENT != alignment:
+            return None
+        return batch._replace(launch=(prepared, table, first.address + base))
+
+    def _make_plans(
+        self,
+        axes: SampleAxes,
+        window: tuple[int, ...],
+        shape: tuple[int, ...],
+        first: DeviceArray,
+        out: DeviceArray | None,
+        may_convert: bool,
+        resized: tuple[int, ...],
+    ) -> tuple[ConvertOptions | None, ArraySpec, LaunchPlan | None]:
+        """Return the plans of batches of windows that are resized along the axes `resized`.
+
+        These are the conversion that follows the launch, if any; the array that the launch writes;
+        and the launch, None if that array is empty.
+        """
+        options = self._options
+        post, plan = self._plan_conversion(shape, first, out)
+        is_converted = may_convert and plan.before is plan.after is None
+        move, target = plan.move, plan.target if is_converted else plan.source
+        post_conversion = None if is_converted else post
+        sides = move.source.groups, move.axes, move.sizes
         if is_converted:
-            adapter.check(plan.target.dtype)
-            result = out or adapter.empty(plan.target.shape, plan.target.dtype, first.ordinal)
-        else:
-            adapter.check(dtype)
-            result = adapter.empty(shape, dtype, first.ordinal)
-        remaining = None if is_converted else post
-        if reads is None or not result.size:
-            return PreparedBatch(result, remaining)
-        written = _describe_written(plan, result, options.letter, is_converted)
-        resize = options.resize
-        is_float = resize is not None and not moves_items(resize, first.dtype, supports_float16)
-        launch = _prepare_launch(axes, samples, reads, fill, written, ignored, is_float)
-        return PreparedBatch(result, remaining, launch)
+            sides = move.target.groups, move.target_axes, move.target_sizes
+        strides = contiguous_strides(target.shape, target.dtype)
+        if is_converted and out is not None:
+            strides = out.strides
+        epilogue = plan.epilogue if is_converted else None
+        items, fill = describe_items(options, axes, window, first.dtype, epilogue)
+        if 0 in shape:
+            return post_conversion, target, None
+        with fork.init_lock:
+            from ..kernels.cuda.collate import WindowAxis
+
+        steps = dict(zip(sides[1], byte_strides(*sides, strides), strict=True))
+        coefficient = find_coefficient_letter(plan) if is_converted else ""
+        columns: list[int] = []
+        parts: dict[int, tuple[int, int]] = {}
+        axes_of_window = []
+        sizes = dict(zip(move.axes, move.sizes, strict=True))
+        # Only axes of one letter are cropped, resized or flipped.
+        for axis, (group, size) in enumerate(zip(axes.sample.groups, window, strict=True)):
+            for number, name in enumerate(group):
+                if len(group) > 1:
+                    size = sizes[name]
+                    inner = prod(sizes[other] for other in group[number + 1 :])
+                    parts[len(columns)] = size, inner
+                columns.append(axis)
+                has_fill = len(fill) > 1 and axes.sample.name(name) == CHANNEL
+                axes_of_window.append(
+                    WindowAxis(
+                        size,
+                        steps.get(name, 0),
+                        int(name == coefficient),
+                        int(has_fill),
+                        axis in resized,
+                    )
+                )
+        letter = options.letter
+        count = prod(shape) // prod(window)
+        along = WindowAxis(count, steps[letter], int(letter == coefficient))
+        launch = LaunchPlan(columns, parts, [axes_of_window], along, items, fill)
+        return post_conversion, target, launch
 
     def _place(
         self, axes: SampleAxes, window: tuple[int, ...], shapes: Array, crops: CropArgs
     ) -> Reads:
         """Return the regions of samples that their windows read."""
         return reads_of(self._options, axes, place(self._options, axes, window, shapes, crops))
-
-    @staticmethod
-    def _check_arrays(arrays: Sequence[DeviceArray]) -> None:
-        """Raise unless all arrays are on one GPU, and of one rank and dtype."""
-        for number, array in enumerate(arrays):
-            if array.ordinal != arrays[0].ordinal:
-                check_same_device(arrays[0], "sample 0", array.device, f"sample {number}")
-        check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
 
     def _check_apart(
         self, arrays: Sequence[DeviceArray], samples: Samples, out: DeviceArray
@@ -168,7 +263,7 @@ class DeviceCollateProgram:
             check_writable(arrays[0], out, "x" if self._options.is_one_array else "sample 0")
             return
         begin, end = (out.address + offset for offset in span(out))
-        low, high = samples.spans()
+        low, high = samples.spans
         for number in np.flatnonzero((low < end) & (begin < high)).tolist():
             check_writable(arrays[number], out, f"sample {number}")
 
@@ -183,80 +278,134 @@ class DeviceCollateProgram:
         axes, sample_axis, numbers = options.select_samples(first.shape, indices)
         return Samples.along(first, sample_axis, numbers), axes, sample_axis
 
-    def _plan(
-        self,
-        options: ConvertOptions,
-        shape: tuple[int, ...],
-        dtype: DType,
-        first: DeviceArray,
-        out: DeviceArray | None,
-    ) -> Plan:
-        """Return the plan of the conversion of contiguous windows, for any strides of `out`."""
+    def _plan_conversion(
+        self, shape: tuple[int, ...], first: DeviceArray, out: DeviceArray | None
+    ) -> tuple[ConvertOptions, Plan]:
+        """Return the conversion of contiguous windows, and its plan for any strides of `out`."""
+        options = self._options
+        dtype = window_dtype(options.resize, first.dtype)
+        post = make_window_conversion(options, shape, first.dtype, supports_float16)
+        convert = replace(post, device=None, copy=True)
         planned = shape, contiguous_strides(shape, dtype), dtype, first.device
-        # Resized windows are floats, but a batch has the dtype of the samples by default.
-        key = (*planned, first.dtype, out and (out.shape, out.strides, out.dtype))
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = make_single_plan(options, *planned, out, supports_float16)
-            if out is not None:
-                dense = Part(out.shape, contiguous_strides(out.shape, out.dtype), out.dtype)
-                plan = make_single_plan(options, *planned, dense, supports_float16)
-            cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
-        return plan
+        plan = make_single_plan(convert, *planned, out, supports_float16)
+        if out is not None:
+            dense = Part(out.shape, contiguous_strides(out.shape, out.dtype), out.dtype)
+            plan = make_single_plan(convert, *planned, dense, supports_float16)
+        return post, plan
 
 
-def find_ignored(
-    options: CollateOptions, source: DType, fill: Array
-) -> tuple[Ignored | None, Array]:
-    """Return the value of items that are omitted, if any, and the fill values of a batch."""
-    ignore = None if options.resize is None else options.resize.ignore
-    if ignore is None or options.resize is None:
-        return None, fill
+def layout_of(array: DeviceArray | None) -> Any:
+    """Return a key of the shape, strides, dtype, device and alignment of an array, or None."""
+    if array is None:
+        return None
+    return *array.plan_args, array.address % ALIGNMENT
+
+
+def _make_result(
+    post_conversion: ConvertOptions | None,
+    target: ArraySpec,
+    first: DeviceArray,
+    out: DeviceArray | None,
+    adapter: DeviceAdapter,
+) -> PreparedBatch:
+    """Return a batch without a launch, in `out` if no conversion follows, or in a new array."""
+    adapter.check(target.dtype)
+    result = out if post_conversion is None else None
+    result = result or adapter.empty(target.shape, target.dtype, first.ordinal)
+    return PreparedBatch(result, post_conversion)
+
+
+def find_coefficient_letter(plan: Plan) -> str:
+    """Return the letter of the axis along which the constants of a formula differ, or ""."""
+    coefficients = None if plan.epilogue is None else plan.epilogue.coefficients
+    if coefficients is None or len(coefficients.factor) < 2 or plan.formula is None:
+        return ""
+    return plan.formula.letter(plan.move) or ""
+
+
+def describe_items(
+    options: CollateOptions,
+    axes: SampleAxes,
+    window: tuple[int, ...],
+    source: DType,
+    epilogue: Epilogue | None,
+) -> tuple[Items, Array]:
+    """Describe items of samples of a dtype, converted by the epilogue of a plan.
+
+    Also return the fill values of a window that is not flipped.
+    """
     with fork.init_lock:
-        from ..kernels.cuda.collate import Ignored
+        from ..kernels.cuda.collate import Ignored, Items
+        from ..kernels.cuda.launch import pack_coefficients
 
-    value = np.array([ignore]).astype(source)
-    if options.fill is None and not options.may_fill:
-        fill = value
-    return Ignored(float(value[0]), LEAST_WEIGHT.get(options.resize.filter, 0)), fill
+    resize, ignored = options.resize, None
+    fill = fill_array_of(options, axes, window, source)
+    if resize is not None and resize.ignore is not None:
+        value = np.array([resize.ignore]).astype(source)
+        ignored = Ignored(float(value[0]), LEAST_WEIGHT.get(resize.filter, 0))
+        if options.fill is None and not options.may_fill:
+            fill = value
+    is_float = resize is not None and not moves_items(resize, source, supports_float16)
+    item = f"m{source.itemsize}" if epilogue is None else epilogue.source
+    if is_float or ignored is not None:  # ignored items are compared, also where they are moved
+        item = kernel_dtype_name(source)
+        computed = kernel_dtype_name(choose_summed_dtype(source)) if is_float else item
+        epilogue = epilogue or Epilogue(computed, computed)
+    return Items(item, epilogue, pack_coefficients(epilogue), ignored, is_float), fill
 
 
-class Samples(NamedTuple):
+@dataclass(frozen=True)
+class Samples:
     """The memory of samples of one dtype: an address, a shape and strides in bytes for each.
 
-    Shapes and strides have one row if there are no samples.
+    Shapes or strides have one row if all are equal.
     """
 
     dtype: DType
-    addresses: Array
-    shapes: Array
-    strides: Array
+    addresses: Array  # (samples,) int64
+    shapes: Array  # (samples or 1, axes) int64
+    strides: Array  # (samples or 1, axes) int64
 
     @classmethod
     def of(cls, arrays: Sequence[DeviceArray]) -> Samples:
-        fields = zip(*((x.address, x.shape, x.strides) for x in arrays), strict=True)
-        return cls(arrays[0].dtype, *(np.array(field, np.int64) for field in fields))
+        """Return the memory of arrays; raise unless all are on one GPU, of one rank and dtype."""
+        addresses, shapes, strides, dtypes, ordinals, *_ = zip(*arrays, strict=True)
+        ranks = [*map(len, shapes)]
+        if not all(x.count(x[0]) == len(arrays) for x in (ranks, dtypes, ordinals)):
+            for number, array in enumerate(arrays):
+                check_same_device(arrays[0], "sample 0", array.device, f"sample {number}")
+            check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
+        return cls(dtypes[0], np.array(addresses, np.int64), *map(_stack, (shapes, strides)))
 
     @classmethod
     def along(cls, array: DeviceArray, axis: int, numbers: Array) -> Samples:
-        rows = max(1, len(numbers)), 1
-        shapes, strides = (
-            np.tile(np.array(side[:axis] + side[axis + 1 :], np.int64), rows)
-            for side in (array.shape, array.strides)
-        )
-        return cls(array.dtype, array.address + numbers * array.strides[axis], shapes, strides)
+        """Return the memory of the parts of an array at validated indices of an axis."""
+        sides = [[side[:axis] + side[axis + 1 :]] for side in (array.shape, array.strides)]
+        addresses = array.address + numbers * array.strides[axis]
+        return cls(array.dtype, addresses, *map(_stack, sides))
 
+    @cached_property
     def spans(self) -> tuple[Array, Array]:
-        """Return the first address of each non-empty sample, and the end of its memory."""
+        """The first address of each non-empty sample, and the end of its memory."""
         ends = (self.shapes - 1) * self.strides
         low, high = np.minimum(ends, 0).sum(1), np.maximum(ends, 0).sum(1)
         return self.addresses + low, self.addresses + high + self.dtype.itemsize
 
     def alignment(self) -> int:
         """Return the alignment of all items in bytes, at most the item size."""
-        steps = self.strides[self.shapes > 1]
-        divisors = map(int, map(np.gcd.reduce, (self.addresses, steps)))
-        return gcd(self.dtype.itemsize, *divisors)
+        steps = np.where(self.shapes > 1, self.strides, 0)
+        # Bits are enough, because items have 1, 2, 4, 8 or 16 bytes.
+        bits = [np.bitwise_or.reduce(x, None) for x in (self.addresses, steps)]
+        return gcd(self.dtype.itemsize, *map(int, bits))
+
+
+def _stack(rows: Sequence[tuple[int, ...]]) -> Array:
+    """Return rows of one length as an array, or one of them if all are equal."""
+    if rows.count(rows[0]) == len(rows):
+        rows = rows[:1]
+    # Faster than numpy.array of tuples.
+    numbers = struct.pack(f"{len(rows) * len(rows[0])}q", *chain.from_iterable(rows))
+    return np.frombuffer(numbers, np.int64).reshape(len(rows), len(rows[0]))
 
 
 def window_dtype(resize: ResizeOptions | None, source: DType) -> DType:
@@ -293,9 +442,9 @@ class Reads(NamedTuple):
 
     placements: Placements
     begins: Array
-    steps: Array
+    steps: Array  # one row if no window is flipped
     resized: tuple[int, ...]
-    maps: dict[int, Sequence[Array]]
+    maps: dict[int, Rows]
     channels: tuple[int, tuple[int, ...]] | None
     make_taps: Callable[[int, DType], TapTables]
     has_gaps: bool = False
@@ -305,7 +454,7 @@ class Reads(NamedTuple):
         """True if all positions are inside of samples."""
         outside = self.placements.outside
         for axis, index in self.maps.items():
-            outside[:, axis] = any((row < 0).any() for row in index)
+            outside[:, axis] = (np.concatenate(index) < 0).any()
         return not outside.any()
 
 
@@ -313,14 +462,16 @@ def reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) 
     """Return the regions of samples that windows at these placements read."""
     windows, flips = window_sizes(placements), placements.flips
     resized = placements.resized
-    maps: dict[int, Sequence[Array]] = {}
+    maps: dict[int, Rows] = {}
     if options.resize is not None and options.resize.filter == "nearest":
         maps = _map_nearest(placements)
         resized = ()
-    is_reversed = flips.copy()
-    is_reversed[:, resized] = False
-    steps = np.where(is_reversed, -1, 1)
-    begins = placements.begins + is_reversed * (windows - 1)
+    begins, steps = placements.begins.copy(), np.ones((1, len(axes.sample.groups)), np.int64)
+    if flips.any():
+        is_reversed = flips.copy()
+        is_reversed[:, resized] = False
+        steps = np.where(is_reversed, -1, 1)
+        begins += is_reversed * (windows - 1)
     channels = None
     if options.channels is not None:
         channel = axes.axis_indices[CHANNEL]
@@ -332,7 +483,7 @@ def reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) 
             steps[:, channel] *= spaced[1]
         else:
             order = np.array(options.channels, np.int64)
-            maps[channel] = [order[::-1] if flip else order for flip in flips[:, channel]]
+            maps[channel] = np.where(flips[:, channel, None], order[::-1], order)
 
     def make_taps(axis: int, summed: DType) -> TapTables:
         return make_tap_tables(options.resize or _IDENTITY, placements, [axis], summed)
@@ -345,253 +496,84 @@ def window_sizes(placements: Placements) -> Array:
     return np.array([placements.window]) if placements.window else placements.scaled
 
 
-def _map_nearest(placements: Placements) -> dict[int, Sequence[Array]]:
+def _map_nearest(placements: Placements) -> dict[int, Rows]:
     """Return the nearest index in its sample of each position of each window, by resized axis."""
     if placements.window:
-        maps = nearest_positions(placements)
         flips = placements.flips[..., None]
-        return {x: [*np.where(flips[:, x], rows[:, ::-1], rows)] for x, rows in maps.items()}
-    rows = (
-        _map_nearest(replace(placements.rows([n]), window=tuple(size)))
-        for n, size in enumerate(placements.scaled.tolist())
-    )
-    return _join_rows(rows)
-
-
-def _join_rows(rows: Iterable[dict[int, Sequence[Array]]]) -> dict[int, Sequence[Array]]:
-    joined: dict[int, list[Array]] = {}
-    for row in rows:
+        rows_by_axis = nearest_positions(placements)
+        return {x: np.where(flips[:, x], y[:, ::-1], y) for x, y in rows_by_axis.items()}
+    maps: dict[int, list[Array]] = {}
+    for n, size in enumerate(placements.scaled.tolist()):
+        row = _map_nearest(replace(placements.rows([n]), window=tuple(size)))
         for axis, (index,) in row.items():
-            joined.setdefault(axis, []).append(index)
-    return {**joined}
+            maps.setdefault(axis, []).append(index)
+    return {**maps}
 
 
 # ---- the launch --------------------------------------------------------------------------
-
-
-class _Written(NamedTuple):
-    """The memory that a launch writes: bytes from one position to the next, by axis.
-
-    letter      the axis of samples
-    coef        the axis of the coefficients of the epilogue, if they differ
-    """
-
-    array: DeviceArray
-    move: Permutation
-    letter: str
-    steps: dict[str, int]
-    epilogue: Epilogue | None
-    coef: str | None
-
-
-def _describe_written(plan: Plan, result: DeviceArray, letter: str, is_converted: bool) -> _Written:
-    """Return the memory that a launch writes: converted windows, or windows as they are."""
-    move = plan.move
-    if not is_converted:
-        sides = move.source.groups, move.axes, move.sizes
-        steps = byte_strides(*sides, result.strides)
-        return _Written(result, move, letter, dict(zip(move.axes, steps, strict=True)), None, None)
-    sides = move.target.groups, move.target_axes, move.target_sizes
-    steps = byte_strides(*sides, result.strides)
-    epilogue = plan.epilogue
-    coefficients = None if epilogue is None else epilogue.coefficients
-    varies = coefficients is not None and len(coefficients.factor) > 1
-    coef = plan.formula.letter(move) if varies and plan.formula is not None else None
-    return _Written(
-        result, move, letter, dict(zip(move.target_axes, steps, strict=True)), epilogue, coef
-    )
 
 
 class Table:
     """Bytes for a GPU, each part at a multiple of _ALIGNMENT; offset 0 means no part."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._nbytes = 0
-        self.add(bytes(_ALIGNMENT))
+        self._parts: list[Any] = []  # of bytes, or arrays that are contiguous
+        self.next_offset = 0
+        self.add(np.zeros(_ALIGNMENT, np.uint8))
 
-    def add(self, part: bytes) -> int:
-        offset = self._nbytes
-        self._parts.append(part + bytes(-len(part) % _ALIGNMENT))
-        self._nbytes += len(self._parts[-1])
+    def add(self, part: Array) -> int:
+        """Append a contiguous array, and return its offset."""
+        offset = self.next_offset
+        padding = -part.nbytes % _ALIGNMENT
+        self._parts += [part, bytes(padding)]
+        self.next_offset += part.nbytes + padding
         return offset
-
-    @property
-    def next_offset(self) -> int:
-        return self._nbytes
 
     def array(self) -> Array:
         return np.frombuffer(b"".join(self._parts), np.uint8)
 
 
-class _AxisExtent(NamedTuple):
-    """The size of an axis and of the axes nested in it."""
-
-    name: str
-    axis: int
-    size: int
-    inner: int
-
-
-def _list_axis_extents(
-    axes: SampleAxes, window: tuple[int, ...], sizes: dict[str, int]
-) -> list[_AxisExtent]:
-    """Return the extents of samples. Only axes of one letter are cropped, resized or flipped."""
-    extents = []
-    for axis, (group, size) in enumerate(zip(axes.sample.groups, window, strict=True)):
-        for number, name in enumerate(group):
-            inner = prod(sizes[other] for other in group[number + 1 :])
-            extents.append(_AxisExtent(name, axis, sizes[name] if len(group) > 1 else size, inner))
-    return extents
-
-
-def _prepare_launch(
-    axes: SampleAxes,
-    samples: Samples,
-    reads: Reads,
-    fill: Array,
-    written: _Written,
-    ignored: Ignored | None,
-    is_float: bool,
-) -> tuple[CudaLaunch, Array, int]:
-    """Return the launch that writes the windows of samples, its table, and the base address.
-
-    `is_float`: samples are resized as floats.
-    """
-    with fork.init_lock:
-        from ..kernels.cuda.collate import WindowAxis
-
-    window = reads.placements.window
-    sizes = dict(zip(written.move.axes, written.move.sizes, strict=True))
-    extents = _list_axis_extents(axes, window, sizes)
-    parts = {
-        number: (x.size, x.inner)
-        for number, x in enumerate(extents)
-        if x.size != window[x.axis] or x.inner > 1
-    }
-    fills = make_fill_of_samples(axes, reads.placements, fill)
-    return prepare_launch(
-        samples,
-        reads,
-        [x.axis for x in extents],
-        parts,
-        fills,
-        [_window_axes(axes, reads, written, extents, has_channel_fill=len(fill) > 1)],
-        WindowAxis(
-            len(samples.addresses),
-            written.steps[written.letter],
-            int(written.letter == written.coef),
-            len(fill) if len(fills) > len(fill) else 0,
-        ),
-        written.array,
-        written.epilogue,
-        ignored,
-        is_float=is_float,
-    )
-
-
 def prepare_launch(
-    samples: Samples,
-    reads: Reads,
-    columns: Sequence[int],
-    parts: Mapping[int, tuple[int, int]],
-    fills: Array,
-    windows: Sequence[Sequence[WindowAxis]],
-    along: WindowAxis,
-    out: DeviceArray,
-    epilogue: Epilogue | None,
-    ignored: Ignored | None,
-    places: Sequence[int] | None = None,
-    *,
-    is_float: bool,
+    axes: SampleAxes, samples: Samples, reads: Reads, plan: LaunchPlan, out: DeviceArray
 ) -> tuple[CudaLaunch, Array, int]:
-    """Return the launch that writes windows to `out`, its table, and the base address.
-
-    Parameters
-    ----------
-    columns : the axis of samples that each axis of a window belongs to
-    parts : of axes of windows that are a part of an axis of samples, by number: the length, and
-        the number of positions of the parts that are nested in it
-    fills : the fill values in the order of windows
-    windows, along, places : `windows`, `samples` and `places` of `prepare_collate`
-    is_float : samples are resized as floats
-    """
+    """Return the launch that writes windows to `out`, its table, and the base address."""
     with fork.init_lock:
-        from ..kernels.cuda.collate import SampleTable, prepare_collate
+        from ..kernels.cuda.collate import FROM, HIGH, SampleTable, prepare_collate, sides_of
         from ..kernels.cuda.launch import Side
 
-    table = Table()
-    fill_offset = table.add(fills.tobytes())
+    table, fill, columns = Table(), plan.fill, plan.columns
+    fills = _make_fill_of_samples(axes, reads.placements, fill)
+    fill_offset = table.add(fills)
+    fill_step = len(fill) if len(fills) > len(fill) else 0
     base = int(samples.addresses.min())
-    starts, sides, heads = make_sides(samples, reads, columns, table)
-    for number, (length, inner) in parts.items():
-        sides[:, number, 0] *= inner
-        sides[:, number, 2] = length
-    item, epilogue = kernel_items(samples.dtype, epilogue, is_float, ignored)
+    rows, heads = _make_rows(samples, reads, columns, base, table)
+    for number, (length, inner) in plan.parts.items():
+        sides = sides_of(rows)[:, number]
+        sides[:, FROM] *= inner
+        sides[:, HIGH] = length
     launch, packed = prepare_collate(
-        windows,
-        along,
+        plan.windows,
+        plan.along._replace(fill=fill_step),
         SampleTable(
             samples.dtype.itemsize,
-            starts - base,
-            sides,
+            rows,
             heads,
             table.next_offset,
             fill_offset,
             samples.alignment(),
             reads.is_inside,
-            find_pixel_order(samples, reads, columns),
+            _find_pixel_order(samples, reads, columns),
             reads.has_gaps,
-            ignored,
         ),
-        item,
-        epilogue,
+        plan.items,
         Side(out.dtype.itemsize, out.address),
-        places,
-        is_float=is_float,
+        plan.places,
     )
-    table.add(packed)
+    table.add(np.frombuffer(packed, np.uint8))
     return launch, table.array(), base
 
 
-def kernel_items(
-    source: DType, epilogue: Epilogue | None, is_float: bool, ignored: Ignored | None
-) -> tuple[str, Epilogue | None]:
-    """Return the name of the items that a kernel reads from samples, and its epilogue."""
-    if is_float:
-        summed = kernel_dtype_name(choose_summed_dtype(source))
-        return kernel_dtype_name(source), epilogue or Epilogue(summed, summed)
-    if ignored is not None:  # items are compared, also where they are only moved
-        name = kernel_dtype_name(source)
-        return name, epilogue or Epilogue(name, name)
-    return f"m{source.itemsize}" if epilogue is None else epilogue.source, epilogue
-
-
-def _window_axes(
-    axes: SampleAxes,
-    reads: Reads,
-    written: _Written,
-    extents: list[_AxisExtent],
-    *,
-    has_channel_fill: bool,
-) -> list[WindowAxis]:
-    """Return the axes of a window, as `prepare_collate` accepts them."""
-    with fork.init_lock:
-        from ..kernels.cuda.collate import WindowAxis
-
-    return [
-        WindowAxis(
-            extent.size,
-            written.steps.get(extent.name, 0),
-            int(extent.name == written.coef),
-            int(has_channel_fill and axes.sample.name(extent.name) == CHANNEL),
-            extent.axis in reads.resized,
-        )
-        for extent in extents
-    ]
-
-
-def make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
+def _make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
     """Return the fill values in the order of windows: common ones, or each sample's in turn."""
     channel = axes.axis_indices.get(CHANNEL)
     if len(fill) == 1 or channel is None or not placements.flips[:, channel].any():
@@ -599,45 +581,53 @@ def make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) 
     return np.where(placements.flips[:, channel, None], fill[::-1], fill).ravel()
 
 
-def make_sides(
-    samples: Samples, reads: Reads, axes: Sequence[int], table: Table
-) -> tuple[Array, Array, dict[int, Sequence[Array]]]:
-    """Return the starts, sides and heads of samples (see SampleTable), for axes of the samples.
+def _make_rows(
+    samples: Samples, reads: Reads, axes: Sequence[int], base: int, table: Table
+) -> tuple[Array, dict[int, TapHeads]]:
+    """Return the rows and heads of samples (see SampleTable), for axes of the samples.
 
     What they refer to is added to the table.
     """
-    begins = reads.begins.copy()
-    begins[:, [*reads.maps]] = 0
-    steps = reads.steps.copy()
-    steps[:, [*reads.maps]] = 1
-    low = np.where(steps < 0, begins - samples.shapes + 1, -begins)
-    high = np.where(steps < 0, begins + 1, samples.shapes - begins)
+    with fork.init_lock:
+        from ..kernels.cuda import collate as t
+
+    begins, steps = reads.begins, reads.steps
+    if reads.maps:
+        begins, steps = begins.copy(), steps.copy()
+        begins[:, [*reads.maps]], steps[:, [*reads.maps]] = 0, 1
+    columns = slice(None) if [*axes] == [*range(begins.shape[1])] else [*axes]
+    low, is_reversed = -begins, steps < 0
+    if np.count_nonzero(is_reversed):  # faster than is_reversed.any()
+        low = np.where(is_reversed, begins - samples.shapes + 1, low)
+    high = low + samples.shapes
     is_spaced = np.abs(steps) != 1  # selected channels, which all exist
-    low = np.where(is_spaced, 0, low)
-    high = np.where(is_spaced, window_sizes(reads.placements), high)
-    tables = np.zeros((3, *begins.shape), np.int64)  # of positions and taps, and bytes of taps
-    heads: dict[int, Sequence[Array]] = {}
+    if np.count_nonzero(is_spaced):
+        low = np.where(is_spaced, 0, low)
+        high = np.where(is_spaced, window_sizes(reads.placements), high)
+    rows = t.make_rows(len(begins), len(axes))
+    sides = t.sides_of(rows)[:, :-2]
+    heads: dict[int, TapHeads] = {}
+    for field, values in zip(
+        (t.FROM, t.LOW, t.HIGH), (samples.strides * steps, low, high), strict=True
+    ):
+        sides[..., field] = values[:, columns]
     for axis, maps in reads.maps.items():
-        offset = table.add(np.concatenate(maps).tobytes())
-        tables[0, :, axis] = offset + 8 * _starts_of([len(row) for row in maps])
+        offset = table.add(np.concatenate(maps))
+        offsets = offset + 8 * _starts_of([len(row) for row in maps])
+        sides[:, [n for n, other in enumerate(axes) if other == axis], t.MAP] = offsets[:, None]
     for axis in reads.resized:
-        rows, counts, numbers = _make_tap_rows(reads, axis, choose_summed_dtype(samples.dtype))
-        first_rows = _starts_of(counts)
-        tables[1, :, axis] = table.add(rows.tobytes()) + rows.strides[0] * first_rows[numbers]
-        tables[2, :, axis] = rows.strides[0]
-        firsts = rows.view(np.int32)[:, :POSITION]
-        if len({*counts}) == 1:
-            heads[axes.index(axis)] = [firsts.reshape(len(counts), -1, POSITION)[numbers]]
-        else:
-            parts = np.split(firsts, first_rows[1:])
-            heads[axes.index(axis)] = [parts[number][None] for number in numbers.tolist()]
-    fields = samples.strides * steps, low, high, *tables
-    sides = np.stack(fields, -1)[:, axes]
-    starts = samples.addresses + (begins * samples.strides).sum(1), *samples.spans()
-    return np.stack(starts, 1), sides, heads
+        taps, firsts, tap_heads = _make_tap_rows(reads, axis, choose_summed_dtype(samples.dtype))
+        number = axes.index(axis)
+        sides[:, number, t.TAPS] = table.add(taps) + taps.strides[0] * firsts
+        sides[:, number, t.TAP_BYTES] = taps.strides[0]
+        heads[number] = tap_heads
+    firsts = samples.addresses + np.einsum("ij,ij->i", begins, samples.strides)
+    for column, values in enumerate((firsts, *samples.spans)):
+        rows[:, column] = values - base
+    return rows, heads
 
 
-def find_pixel_order(samples: Samples, reads: Reads, axes: Sequence[int]) -> PixelOrder | None:
+def _find_pixel_order(samples: Samples, reads: Reads, axes: Sequence[int]) -> PixelOrder | None:
     """Return the channel order of pixels that are read whole; None if they are large or differ."""
     if reads.channels is None:
         return None
@@ -661,36 +651,38 @@ def _starts_of(counts: Sequence[int]) -> Array:
     return np.cumsum([0, *counts[:-1]])
 
 
-def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, list[int], Array]:
+def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, Array, TapHeads]:
     """Return the distinct tap tables of samples along an axis, one after the other.
 
     Tables have a row for each position: the first tap and the number of taps as int32 in the first
     TAP_HEAD_BYTES, and weights of the dtype `summed` in whole groups of four, which a GPU reads
-    together. Also return the number of rows of each table, and the table of each sample, or of all.
+    together. Also return the first row of the table of each sample, or of all.
     """
+    with fork.init_lock:
+        from ..kernels.cuda.collate import TapHeads
+
     tables = reads.make_taps(axis, summed)
-    memory, (addresses,), (numbers,) = tables.memory, tables.addresses, tables.numbers
-    starts, sizes = np.zeros((2, numbers.max() + 1), np.int64)
-    starts[numbers] = addresses
+    memory, (numbers,) = tables.memory, tables.numbers
+    sizes = np.zeros(numbers.max() + 1, np.int64)
     sizes[numbers] = window_sizes(reads.placements)[: len(numbers), axis]
     counts = sizes.tolist()
-    if len({*counts}) == 1:
-        parts = [memory.reshape(len(counts), -1)]
-    else:
-        parts = [part[None] for part in np.split(memory, (starts[1:] - starts[0]).tolist())]
-    heads, weights = [], []
-    for part, count in zip(parts, counts, strict=False):
-        _, head, weight = np.split(part, [8 * HEAD, 8 * HEAD + 8 * POSITION * count], 1)
-        heads.append(head.ravel())
-        weights.append(weight.ravel())
     total = sum(counts)
-    values = np.concatenate(weights).view(summed).reshape(total, -1)
-    before = TAP_HEAD_BYTES // summed.itemsize
-    taps = values.shape[1]
+    pitch = (memory.nbytes - 8 * HEAD * len(counts)) // total - 8 * POSITION
+    before, taps = TAP_HEAD_BYTES // summed.itemsize, pitch // summed.itemsize
     rows = np.zeros((total, before + -(-taps // 4) * 4), summed)
-    rows.view(np.int32)[:, :POSITION] = np.concatenate(heads).view(np.int64).reshape(total, -1)
-    rows[:, before : before + taps] = values
-    return rows, counts, numbers
+    groups, rest, first = [], memory, 0
+    for count, group in groupby(counts):
+        number, head_bytes = len([*group]), 8 * (HEAD + POSITION * count)
+        part, rest = np.split(rest, [number * (head_bytes + count * pitch)])
+        part = part.reshape(number, head_bytes + count * pitch)
+        shape = number, count, -1
+        heads = part[:, 8 * HEAD : head_bytes].view(np.int64).reshape(shape).astype(np.int32)
+        target = rows[first : first + number * count].reshape(shape)
+        target.view(np.int32)[..., :POSITION] = heads
+        target[..., before : before + taps] = part[:, head_bytes:].view(summed).reshape(shape)
+        groups.append(heads)
+        first += number * count
+    return rows, _starts_of(counts)[numbers], TapHeads(groups, numbers)
 
 
 class _TableUpload:

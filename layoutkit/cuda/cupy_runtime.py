@@ -42,14 +42,16 @@ class CudaKernel:
         "function",
         "grid",
         "launch",
+        "ordinal",
         "pack",
         "params",
         "spare",
         "words",
     )
 
-    def __init__(self, launch: CudaLaunch, function: Any, constants: int) -> None:
+    def __init__(self, launch: CudaLaunch, function: Any, constants: int, ordinal: int) -> None:
         self.launch = launch
+        self.ordinal = ordinal
         self.function = function
         self.constants = constants
         self.grid = (launch.grid, 1, 1)
@@ -201,16 +203,20 @@ class CupyRuntime:
     def load(self, launch: CudaLaunch, ordinal: int) -> CudaKernel:
         """Return the kernel of a launch on a device, compiled if it is not cached."""
         function = self.load_function(launch, ordinal)
-        return CudaKernel(launch, function, self.constants(launch.coefficients, ordinal))
+        return CudaKernel(launch, function, self.constants(launch.coefficients, ordinal), ordinal)
 
     def launch(self, kernel: CudaKernel, pointers: Sequence[int], stream: Any) -> None:
-        """Launch a kernel on a stream. `pointers`: the output, then the sources."""
+        """Launch a kernel on a stream of its device. `pointers`: the output, then the sources."""
         # A new argument block for each launch: a finalizer that runs here could fill a shared one
         # for another launch before this launch is put on its stream.
         spare = kernel.spare[len(pointers) - 1 :]
         words = kernel.pack(pointers[0], kernel.constants, *pointers[1:], *spare)
         arguments = (kernel.params, np.frombuffer(words, kernel.words))
-        kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
+        if self.cupy.cuda.runtime.getDevice() == kernel.ordinal:
+            kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
+            return
+        with self.on(kernel.ordinal):
+            kernel.function(kernel.grid, kernel.block, arguments, 0, stream)
 
     def load_function(self, launch: CudaLaunch, ordinal: int) -> Any:
         """Return the kernel of a launch for a GPU, compiled once per process."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from ..spec import DType, device_name
 ALIGNMENT = 16  # bytes; kernels use no larger alignment
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceArray:
+class DeviceArray(NamedTuple):
     """A strided array on a GPU. `strides` are in bytes; `owner` is the library's array."""
 
     address: int

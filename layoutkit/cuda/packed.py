@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._utils import fork
+from .._utils.cache import PROGRAM_SIZE_ESTIMATE, cache_put
 from ..layout.pattern import Permutation
 from ..normalize import CHANNEL
-from ..planning.batch.layout import fill_array_of
 from ..planning.batch.packing import PackedLayout
 from ..planning.batch.placement import Placements
 from ..planning.batch.samples import SampleAxes
-from ..planning.batch.weights import make_window_conversion, moves_items
 from ..planning.loops import byte_strides
 from ..planning.plan import Plan
 from .collate import (
     DeviceCollateProgram,
+    LaunchPlan,
     PreparedBatch,
     Samples,
-    find_ignored,
-    make_fill_of_samples,
+    describe_items,
+    find_coefficient_letter,
+    layout_of,
     prepare_launch,
     reads_of,
-    window_dtype,
 )
 from .memory import DeviceArray
-from .program import supports_float16
 
 if TYPE_CHECKING:
     from ..kernels.cuda.collate import WindowAxis
@@ -52,15 +50,16 @@ class DevicePackedProgram(DeviceCollateProgram):
         constants that differ along an axis whose size differs between samples.
         Raises unless all samples are on one GPU, and `out` is writeable memory of its own.
         """
-        self._check_arrays(arrays)
-        options, first = self._options, arrays[0]
+        samples, first = Samples.of(arrays), arrays[0]
         if out is not None:
-            self._check_apart(arrays, Samples.of(arrays), out)
-            out = replace(out, shape=packed.moves[0].target_shape)
-        dtype = window_dtype(options.resize, first.dtype)
+            self._check_apart(arrays, samples, out)
+            out = out._replace(shape=packed.moves[0].target_shape)
         shape = 1, *packed.windows[0].tolist()
-        post = make_window_conversion(options, shape, first.dtype, supports_float16)
-        plan = self._plan(replace(post, device=None, copy=True), shape, dtype, first, out)
+        key = shape, first.dtype, first.ordinal, layout_of(out)
+        plan: Plan | None = self._plans.get(key)
+        if plan is None:
+            plan = self._plan_conversion(shape, first, out)[1]
+            cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
         is_aligned = out is None or out.is_aligned  # as kernels write
         if plan.before is not None or plan.after is not None or not is_aligned:
             return None
@@ -69,7 +68,7 @@ class DevicePackedProgram(DeviceCollateProgram):
     def _has_common_constants(self, axes: SampleAxes, plan: Plan) -> bool:
         """Return True if all windows have as many constants and fill values."""
         options = self._options
-        letters = {_find_coefficient_letter(plan)} - {""}
+        letters = {find_coefficient_letter(plan)} - {""}
         if options.fill is not None and len(options.fill) > 1:
             letters |= {x for x in axes.sample.letters if axes.sample.name(x) == CHANNEL}
         folded = {x for group in axes.sample.groups for x in group if len(group) > 1}
@@ -90,40 +89,18 @@ class DevicePackedProgram(DeviceCollateProgram):
         with fork.init_lock:
             from ..kernels.cuda.collate import WindowAxis
 
-        options, samples = self._options, Samples.of(arrays)
-        resize = options.resize
-        reads = reads_of(options, axes, placements)
-        fill = fill_array_of(options, axes, tuple(packed.windows[0].tolist()), samples.dtype)
-        ignored, fill = find_ignored(options, samples.dtype, fill)
-        fills = make_fill_of_samples(axes, placements, fill)
-        coefficient = _find_coefficient_letter(plan)
-        launch = prepare_launch(
-            samples,
-            reads,
-            range(axes.sample.ndim),
-            {},
-            fills,
-            [
-                _describe_window(axes, move, out, coefficient, len(fill) > 1, reads.resized)
-                for move in packed.moves
-            ],
-            WindowAxis(1, fill=len(fill) if len(fills) > len(fill) else 0),
-            out,
-            plan.epilogue,
-            ignored,
-            [row * out.strides[0] for row in packed.offsets[:-1].tolist()],
-            is_float=resize is not None
-            and not moves_items(resize, samples.dtype, supports_float16),
-        )
-        return PreparedBatch(out, launch=launch)
-
-
-def _find_coefficient_letter(plan: Plan) -> str:
-    """Return the letter of the axis along which the constants of a formula differ, or ""."""
-    coefficients = None if plan.epilogue is None else plan.epilogue.coefficients
-    if coefficients is None or len(coefficients.factor) < 2 or plan.formula is None:
-        return ""
-    return plan.formula.letter(plan.move) or ""
+        samples, reads = Samples.of(arrays), reads_of(self._options, axes, placements)
+        window = tuple(packed.windows[0].tolist())
+        items, fill = describe_items(self._options, axes, window, samples.dtype, plan.epilogue)
+        coefficient, has_channel_fill = find_coefficient_letter(plan), len(fill) > 1
+        windows = [
+            _describe_window(axes, move, out, coefficient, has_channel_fill, reads.resized)
+            for move in packed.moves
+        ]
+        places = [row * out.strides[0] for row in packed.offsets[:-1].tolist()]
+        columns = range(axes.sample.ndim)
+        layout = LaunchPlan(columns, {}, windows, WindowAxis(1), items, fill, places)
+        return PreparedBatch(out, launch=prepare_launch(axes, samples, reads, layout, out))
 
 
 def _describe_window(

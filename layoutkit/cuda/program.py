@@ -155,9 +155,8 @@ class CachedLaunch:
                 return False
             launches.append((kernel, (dst, src)))
         gpu = runtime()
-        with gpu.on(self.ordinal):
-            for kernel, pointers in launches:
-                gpu.launch(kernel, pointers, stream)
+        for kernel, pointers in launches:
+            gpu.launch(kernel, pointers, stream)
         return True
 
 
@@ -204,9 +203,7 @@ class CachedSumLaunch:
         kernel = self._kernels.get((0, *alignments((*sources, out))))
         if kernel is None:
             return False
-        gpu = runtime()
-        with gpu.on(self.ordinal):
-            gpu.launch(kernel, [out, *sources], stream)
+        runtime().launch(kernel, [out, *sources], stream)
         return True
 
 

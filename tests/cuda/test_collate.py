@@ -1,6 +1,7 @@
 """Batches that are collated on a GPU, from samples on the CPU or on the GPU."""
 
 import threading
+from math import prod
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from layoutkit import (
     ShapeError,
     collate,
 )
+from layoutkit.cuda import collate as device_collate
 from layoutkit.cuda import transfers
 from layoutkit.cuda.cupy_runtime import CupyRuntime
 from layoutkit.data import sampled_batcher
@@ -326,6 +328,60 @@ def test_a_graph_cannot_capture_the_upload_of_the_table(gpu):
     with gpu.capturing() as graph, pytest.raises(DeviceError, match="CUDA graph is captured"):
         collator(there)
     assert graph[0].nodes == []
+
+
+@pytest.mark.parametrize("keywords", [{}, {**FORMULA, "resize": "bilinear"}], ids=["move", "sum"])
+def test_fixed_windows_of_one_array_are_described_once(gpu, monkeypatch, keywords):
+    """Test arrays and outputs at other addresses: their alignments select the kernel."""
+    described, prepare, empty = [], device_collate.prepare_launch, CupyRuntime.empty
+    monkeypatch.setattr(
+        device_collate, "prepare_launch", lambda *args: described.append(1) or prepare(*args)
+    )
+
+    def empty_after(self, shape, dtype, *where):  # by `before` bytes
+        room = empty(self, (prod(shape) * np.dtype(dtype).itemsize + before,), np.uint8, *where)
+        memory = room.memory[before:].view(dtype).reshape(shape)
+        return FakeArray.of(memory, room.ordinal, room)
+
+    monkeypatch.setattr(CupyRuntime, "empty", empty_after)
+
+    make = lambda: Collator("bhwc->bchw", **{"h": 6, "w": 8, **keywords})
+    collator, images = make(), IMAGES.astype("i2")
+    room = np.zeros(2 * images.nbytes, np.uint8)
+    for turn in range(3):
+        for shift, before in ((0, 0), (1, 0), (4, 0), (0, 4)):  # noqa: B007  # read by `empty`
+            x = room[shift : shift + images.nbytes].view("i2").reshape(images.shape)
+            x[...] = images + turn + shift
+            there, wanted = gpu.array(x), collator(x)
+            results = [gpu.array(np.zeros_like(wanted)) for _ in range(2)]
+            kernels = []
+            for each, out in zip((make(), collator), results, strict=True):
+                assert_same(values_of(each(there)), wanted)
+                assert each(there, out=out) is out
+                assert_same(values_of(out), wanted)
+                kernels.append([function.defines for _, function in gpu.cupy.launched[-2:]])
+            assert kernels[0] == kernels[1]
+    assert len(described) == 3 * 4 * 2 + 3 * 2 + 3  # fresh Collators, layouts, other memory
+    flip = {"w": [True, False, False] * 2 + [True]}
+    assert_same(values_of(collator(there, flip=flip)), collator(x, flip=flip))
+    memory = there.memory.reshape(-1).view(np.uint8)[: wanted.nbytes].view(wanted.dtype)
+    with pytest.raises(ArgumentError, match="out shares memory with x"):
+        collator(there, out=FakeArray.of(memory.reshape(wanted.shape), 0, there))
+
+
+def test_tables_are_written_while_earlier_ones_are_copied(gpu):
+    """Test that the host waits for the buffer that it fills again only, and never too late."""
+    there = on_gpu(gpu)
+    collator = Collator("hwc->bchw", h=6, w=8, **FORMULA)
+    values_of(collator(there))  # uploads the constants of the formula, too
+    calls = [{"offset": {"h": [n % 4, 0, n % 3], "w": n % 3}} for n in range(2 * transfers.PIECES)]
+    results = []
+    for n, each in enumerate(calls):
+        waits = len(gpu.host_waits)
+        results.append(collator(there, **each))
+        assert len(gpu.host_waits) - waits == (n + 1 >= transfers.PIECES)
+    for each, result in zip(calls, results, strict=True):
+        assert_same(values_of(result), collator(PHOTOS, **each))
 
 
 # ---- batches of records ------------------------------------------------------------------

@@ -115,7 +115,7 @@ def _traced() -> TracedTensors:
 # ---- plain tensors -----------------------------------------------------------------------
 
 
-def numpy_views_of(tensors: Sequence[Any]) -> list[Array] | None:
+def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
     """Return NumPy views of plain CPU tensors, or None if that is not possible."""
     if {*map(type, tensors)} != {_torch.Tensor} or has_active_dispatch_mode():
         return None
