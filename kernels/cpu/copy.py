@@ -50,24 +50,6 @@ def copy_long(src, dst, nbytes):
     move_vector(src + uintp(last), dst + uintp(last), LINE, 0)
 
 
-@inline
-def copy_bytes(src, dst, nbytes):
-    """Copy any number of bytes."""
-    if nbytes >= LINE:
-        copy_long(src, dst, nbytes)
-        return
-    pos = 0
-    while pos + LANE <= nbytes:
-        move_vector(src + uintp(pos), dst + uintp(pos), LANE, 0)
-        pos += LANE
-    while pos + 4 <= nbytes:
-        move_item(src + uintp(pos), dst + uintp(pos), 4)
-        pos += 4
-    while pos < nbytes:
-        move_item(src + uintp(pos), dst + uintp(pos), 1)
-        pos += 1
-
-
 def overlapping_copy(width):
     """Build copy(src, dst, nbytes) for `width` to 2 * `width` bytes: two moves that may overlap."""
 
@@ -82,6 +64,28 @@ def overlapping_copy(width):
             move_item(src + last, dst + last, width)
 
     return copy
+
+
+copy_32, copy_16, copy_8, copy_4, copy_2, copy_1 = map(overlapping_copy, (32, 16, 8, 4, 2, 1))
+
+
+@inline
+def copy_bytes(src, dst, nbytes):
+    """Copy any number of bytes."""
+    if nbytes >= LINE:
+        copy_long(src, dst, nbytes)
+    elif nbytes >= 32:
+        copy_32(src, dst, nbytes)
+    elif nbytes >= 16:
+        copy_16(src, dst, nbytes)
+    elif nbytes >= 8:
+        copy_8(src, dst, nbytes)
+    elif nbytes >= 4:
+        copy_4(src, dst, nbytes)
+    elif nbytes >= 2:
+        copy_2(src, dst, nbytes)
+    elif nbytes > 0:
+        copy_1(src, dst, nbytes)
 
 
 def copy_block(copy):
@@ -108,9 +112,8 @@ def copy_block(copy):
 
 def runs_microkernel(itemsize, channels, literal, streaming):
     """Make a microkernel that copies runs of one length, which is known only when it runs."""
-    block_64, block_32, block_16, block_8, block_4, block_2, block_1 = (
-        copy_block(copy_long if width == LINE else overlapping_copy(width))
-        for width in (LINE, 32, 16, 8, 4, 2, 1)
+    block_64, block_32, block_16, block_8, block_4, block_2, block_1 = map(
+        copy_block, (copy_long, copy_32, copy_16, copy_8, copy_4, copy_2, copy_1)
     )
 
     @inline
