@@ -6,8 +6,8 @@ vector of items per channel and rearranges these vectors by shuffles:
     split, 3 channels     r0 g0 b0 r1 | g1 b1 r2 g2 | b2 r3 g3 b3
                      ->   r0 r1 r2 r3 | g0 g1 g2 g3 | b0 b1 b2 b3
 
-An end of a run that does not fill a step is moved by a step that overlaps its neighbor; runs
-shorter than one step are moved item by item.
+An end of a run that does not fill a step is moved by a step that overlaps its neighbor. Shorter
+runs are moved by steps of a lane or half of one, and runs that fill neither item by item.
 
 - `split`: packed pixels of two to four channels to one row per channel; channel c goes to
   output + dst_offsets[c].
@@ -29,13 +29,15 @@ from llvmlite import ir
 from numba import types, uintp
 from numba.extending import intrinsic
 
-from .params import LANE, LINE, ROWS_TABLE, RUN_PERIOD, RUN_STEP, RUN_TABLE
-from .simd import I64, i64_at, move_item, prefetch, shuffle, vload, vstore
+from .params import HALF_LANE, LANE, LINE, ROWS_TABLE, RUN_PERIOD, RUN_STEP, RUN_TABLE
+from .simd import I64, i64_at, is_for_x86, move_item, prefetch, shuffle, vload, vstore
 from .walk import inline
 
 
 def pick(b, parts, indices):
     """Gather items of two or more vectors into one; `indices` refer to their concatenation."""
+    if is_half(parts):
+        parts = join_halves(b, parts)
     n = parts[0].type.count
     value = shuffle(b, parts[0], parts[1], [w if w < 2 * n else 0 for w in indices])
     for number, part in enumerate(parts[2:], 2):
@@ -44,16 +46,49 @@ def pick(b, parts, indices):
     return value
 
 
+def is_half(parts):
+    """Return True if vectors are half a lane wide."""
+    return parts[0].type.count * parts[0].type.element.width == 8 * HALF_LANE
+
+
+def join_halves(b, parts):
+    """Concatenate pairs of half lanes, since CPUs shuffle bytes of a lane, into two or more lanes.
+
+    LLVM widens the items of half lanes instead, which took twice as long (AMD EPYC, 2026-11-27).
+    """
+    items = range(2 * parts[0].type.count)
+    pairs = zip(parts[::2], [*parts[1::2], parts[-1]], strict=False)
+    lanes = [shuffle(b, first, second, list(items)) for first, second in pairs]
+    return lanes if len(lanes) > 1 else lanes * 2
+
+
+def blends_lanes(b, parts):
+    """Return True if the bytes of lanes are best blended: x86 shuffles one lane at once."""
+    return is_for_x86(b) and parts[0].type.count * parts[0].type.element.width == 8 * LANE
+
+
+def blend(b, parts, chosen):
+    """Return a vector whose item i is item i of vector `chosen[i]` of three."""
+    n = parts[0].type.count
+    first = shuffle(b, parts[0], parts[1], [i + n * (v == 1) for i, v in enumerate(chosen)])
+    return shuffle(b, first, parts[2], [i + n * (v == 2) for i, v in enumerate(chosen)])
+
+
 def deinterleave(b, parts):
     """Convert vectors of packed pixels to one vector per channel."""
     channels = len(parts)
     n = parts[0].type.count
-    if channels == 4:
+    if channels == 4 and not is_half(parts):
         even = [pick(b, parts[i : i + 2], list(range(0, 2 * n, 2))) for i in (0, 2)]
         odd = [pick(b, parts[i : i + 2], list(range(1, 2 * n, 2))) for i in (0, 2)]
         (c0, c2) = deinterleave(b, even)
         (c1, c3) = deinterleave(b, odd)
         return [c0, c1, c2, c3]
+    if channels == 3 and blends_lanes(b, parts):
+        # The items of a channel are at different places of the three vectors.
+        blended = [blend(b, parts, [(c - i) * n % 3 for i in range(n)]) for c in range(3)]
+        places = [[(c + 3 * i) % n for i in range(n)] for c in range(3)]
+        return [shuffle(b, x, x, items) for x, items in zip(blended, places, strict=True)]
     return [pick(b, parts, [c + channels * i for i in range(n)]) for c in range(channels)]
 
 
@@ -61,10 +96,14 @@ def interleave(b, parts):
     """Convert one vector per channel to vectors of packed pixels."""
     channels = len(parts)
     n = parts[0].type.count
-    if channels == 4:
+    if channels == 4 and not is_half(parts):
         even = interleave(b, parts[0::2])
         odd = interleave(b, parts[1::2])
         return [v for pair in zip(even, odd, strict=True) for v in interleave(b, list(pair))]
+    if channels == 3 and blends_lanes(b, parts):
+        places = [[pow(3, -1, n) * (i - c) % n for i in range(n)] for c in range(3)]
+        moved = [shuffle(b, x, x, items) for x, items in zip(parts, places, strict=True)]
+        return [blend(b, moved, [(v * n + i) % 3 for i in range(n)]) for v in range(3)]
     items = [i % channels * n + i // channels for i in range(channels * n)]
     return [pick(b, parts, items[v * n : v * n + n]) for v in range(channels)]
 
@@ -158,6 +197,11 @@ def shuffle_step(itemsize, channels, order, width, streaming, backward):
 PREFETCH_BYTES = 4096
 
 
+def short_widths(itemsize):
+    """Return the widths in bytes of the vectors of short runs: a lane, and half of one."""
+    return LANE, max(HALF_LANE, itemsize)
+
+
 def split_microkernel(itemsize, channels, literal, streaming):
     """Make the microkernel `split`; `literal` is the vector width in bytes."""
     return split_lines(itemsize, channels, int(literal), streaming, 0)
@@ -166,9 +210,9 @@ def split_microkernel(itemsize, channels, literal, streaming):
 def split_lines(itemsize, channels, width, streaming, backward):
     """Make a microkernel that splits lines of pixels; if `backward`, from the last pixel on."""
     long = split_vectors(itemsize, channels, width, streaming, backward)
-    short = split_vectors(itemsize, channels, LANE, 0, backward)
-    long_from = width // itemsize
-    short_from = LANE // itemsize
+    lane, half_lane = short_widths(itemsize)
+    short, half = (split_vectors(itemsize, channels, n, 0, backward) for n in (lane, half_lane))
+    long_from, short_from, half_from = (n // itemsize for n in (width, lane, half_lane))
     pixel = -itemsize * channels if backward else itemsize * channels
     # The prefetch offset if a block is one line.
     near = -PREFETCH_BYTES if backward else PREFETCH_BYTES
@@ -179,6 +223,8 @@ def split_lines(itemsize, channels, width, streaming, backward):
             long(dst_offsets, src, dst, n, ahead)
         elif n >= short_from:
             short(dst_offsets, src, dst, n, ahead)
+        elif n >= half_from:
+            half(dst_offsets, src, dst, n, ahead)
         else:
             for p in range(n):
                 for c in range(channels):
@@ -191,6 +237,13 @@ def split_lines(itemsize, channels, width, streaming, backward):
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
         ahead = uintp(near if step == 0 else PREFETCH_BYTES if step > 0 else -PREFETCH_BYTES)
+        if not backward and half_from <= period < short_from and step >= period * pixel:
+            # A full lane holds some pixels more: the next line, which is stored over them.
+            while n > period:
+                short(dst_offsets, src, dst, short_from, ahead)
+                n -= period
+                src += uintp(step)
+                dst += uintp(period * itemsize)
         while n > 0:
             line(dst_offsets, src, dst, min(n, period), ahead)
             n -= period
@@ -226,6 +279,32 @@ def split_vectors(itemsize, channels, width, streaming, backward):
 def merge_microkernel(itemsize, channels, literal, streaming):
     """Make the microkernel `merge`; `literal` is the vector width in bytes."""
     width = int(literal)
+    pixel = itemsize * channels
+    long = merge_vectors(itemsize, channels, width, streaming)
+    lane, half_lane = short_widths(itemsize)
+    short, half = (merge_vectors(itemsize, channels, n, 0) for n in (lane, half_lane))
+    long_from, short_from, half_from = (n // itemsize for n in (width, lane, half_lane))
+
+    @inline
+    def move(params, src, end, dst, n, m, ahead):
+        src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
+        if n >= long_from:
+            long(src_offsets, src, dst, n)
+        elif n >= short_from:
+            short(src_offsets, src, dst, n)
+        elif n >= half_from:
+            half(src_offsets, src, dst, n)
+        else:
+            for p in range(n):
+                for c in range(channels):
+                    x = src + uintp(i64_at(src_offsets, c) + p * itemsize)
+                    move_item(x, dst + uintp(p * pixel + c * itemsize), itemsize)
+
+    return move
+
+
+def merge_vectors(itemsize, channels, width, streaming):
+    """Build move(src_offsets, src, dst, n), for n of at least the items of a vector."""
     count = width // itemsize
     pixel = itemsize * channels
     stream_step, plain_step = (
@@ -233,14 +312,7 @@ def merge_microkernel(itemsize, channels, literal, streaming):
     )
 
     @inline
-    def move(params, src, end, dst, n, m, ahead):
-        src_offsets = params + uintp(8 * i64_at(params, RUN_TABLE))
-        if n < count:
-            for p in range(n):
-                for c in range(channels):
-                    x = src + uintp(i64_at(src_offsets, c) + p * itemsize)
-                    move_item(x, dst + uintp(p * pixel + c * itemsize), itemsize)
-            return
+    def move(src_offsets, src, dst, n):
         for first in range(0, n, count):
             i = min(first, n - count)
             x = src + uintp(i * itemsize)
@@ -267,12 +339,12 @@ def shuffle_lines(itemsize, width, order, channels, backward, streaming):
     out_channels = len(order)
     pixel = channels * itemsize
     out_pixel = len(order) * itemsize
-    long, short = (
+    lane, half_lane = short_widths(itemsize)
+    long, short, half = (
         shuffle_vectors(itemsize, nbytes, order, channels, backward, flag)
-        for nbytes, flag in ((width, streaming), (LANE, 0))
+        for nbytes, flag in ((width, streaming), (lane, 0), (half_lane, 0))
     )
-    long_from = width // itemsize
-    short_from = LANE // itemsize
+    long_from, short_from, half_from = (n // itemsize for n in (width, lane, half_lane))
 
     @inline
     def line(src, dst, n):
@@ -280,6 +352,8 @@ def shuffle_lines(itemsize, width, order, channels, backward, streaming):
             long(src, dst, n)
         elif n >= short_from:
             short(src, dst, n)
+        elif n >= half_from:
+            half(src, dst, n)
         else:
             for p in range(n):
                 for c in range(out_channels):

@@ -329,13 +329,13 @@ def build_sum_columns(summed, pixels, elements):
     finish = divide if pixels == "valid" else keep
 
     @inline
-    def sum_columns(params, found, areas, start, constants, fill, result):
+    def sum_columns(params, block, areas, start, constants, fill, result):
         """Write `elements` vectors of each column, from element `start` of a source column on.
 
         The table has `columns` positions. The areas have the source columns from `low` on, or
         `gathered` of them for each result column.
         """
-        table, columns, first, last, low, gathered = found
+        table, columns, first, last, low, gathered = block
         step = line * i64_at(params, t.INNER)
         result_step = line * i64_at(params, t.INNER_OUT)
         for column in range(first, last):
@@ -521,20 +521,20 @@ def build_planes(dtype, summed, pixels):
                     ignored, band, squares, areas,
                 )  # fmt: skip
             done = 0
-            found = column_taps, width, column, last, low, gathered
+            block = column_taps, width, column, last, low, gathered
             for i in range(i64_at(params, t.GROUPS)):
                 x = i64_at(groups, t.GROUP * i)
                 y = origin + uintp(line * done)
                 values = fill + uintp(item * done)
                 elements = i64_at(groups, t.GROUP * i + 1)
                 if elements == 4:
-                    sum_4(params, found, areas, x, constants, values, y)
+                    sum_4(params, block, areas, x, constants, values, y)
                 elif elements == 3:
-                    sum_3(params, found, areas, x, constants, values, y)
+                    sum_3(params, block, areas, x, constants, values, y)
                 elif elements == 2:
-                    sum_2(params, found, areas, x, constants, values, y)
+                    sum_2(params, block, areas, x, constants, values, y)
                 else:
-                    sum_1(params, found, areas, x, constants, values, y)
+                    sum_1(params, block, areas, x, constants, values, y)
                 done += elements
             for x in range(column, last):
                 _, count, _ = taps_of(column_taps, width, x)

@@ -470,8 +470,7 @@ class SplitTiling(Tiling):
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
-        if self.staged:
-            self.choice = fuse_lines(choice, self.scratch_bytes // (2 * choice.channels))
+        self.choice = fuse_lines(choice, self.scratch_bytes // (2 * choice.channels))
 
     def can_store_directly(self, grid: int) -> bool:
         """Return True only if all channels go to the output."""
@@ -553,8 +552,7 @@ class FlipTiling(MergeTiling):
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         super().__init__(choice, epilogue, alignment, stream)
-        if self.staged:
-            self.choice = fuse_lines(choice, self.scratch_bytes // (2 * self.width))
+        self.choice = fuse_lines(choice, self.scratch_bytes // (2 * self.width))
         self._lines = len(self.choice.run) - len(choice.run)
 
     def run_loops(self) -> tuple[Loop, ...]:

@@ -91,6 +91,35 @@ def test_rows_with_gaps_and_reversed_rows():
         np.testing.assert_array_equal(Converter("abc->bac")(part), wanted)
 
 
+@pytest.mark.parametrize("channels", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64"])
+@pytest.mark.usefixtures("streaming")
+def test_patches_to_rows_and_back(dtype, channels):
+    """Lines of patches are a part of a lane, half of one, or longer."""
+    item = np.dtype(dtype).itemsize
+    for lane, off in product((8, 16, 32), (-1, 0, 1)):
+        side = max(lane // item + off, 1)
+        sizes = {"p": 5, "q": side}
+        for options in ({}, {"dtype": "float32", "scale": 0.5}):
+            image, rows = (10, 3 * side, channels), (6, 5 * side * channels)
+            check("(hp)(wq)c->(hw)(cpq)", image, dtype, **sizes, **options)
+            back = sizes | {"h": 2, "c": channels} | options
+            check("(hw)(cpq)->(hp)(wq)c", rows, dtype, **back)
+
+
+@pytest.mark.usefixtures("streaming")
+def test_patches_of_overlapping_reversed_and_repeated_lines():
+    """A line is read to the end of a lane only if the next one is at higher addresses."""
+    if why_not():
+        pytest.skip(why_not())
+    for step, at_end in product((9, 26, 27, 28, 48, -27, -9, 0), (True, False)):
+        _, memory = guarded((20, 9, 3), "uint8", (step, 3, 1), at_end=at_end)
+        memory[...] = values(memory.shape, "uint8")
+        for x in (memory, memory[:, ::-1]):
+            wanted = reference_convert(np.array(x), "(hp)qc->h(cpq)", p=10)
+            np.testing.assert_array_equal(Converter("(hp)qc->h(cpq)", p=10)(x), wanted)
+
+
 @pytest.mark.parametrize(
     ("pattern", "shape", "kernel"),
     [
@@ -98,11 +127,23 @@ def test_rows_with_gaps_and_reversed_rows():
         ("bchw->bhwc", (2, 5, 30, 30), "transpose"),
         ("abn->ban", (50, 60, 24), "copy"),
         ("abcdef->fedcba", (4, 7, 15, 3, 5, 6), "transpose"),
-        ("abc->cba", (7, 100, 5), "transpose"),
+        ("abc->cba", (17, 100, 5), "transpose"),
     ],
 )
 def test_none_of_these_is_moved_item_by_item(pattern, shape, kernel):
     assert plan(pattern, shape, "uint8").kernel == kernel
+
+
+@pytest.mark.parametrize(
+    ("side", "channels", "kernel"),
+    [(14, 3, "merge"), (8, 4, "merge"), (7, 3, "gather"), (15, 5, "gather"), (16, 5, "transpose")],
+)
+def test_pixels_of_patches_are_not_stored_one_by_one(side, channels, kernel):
+    """A transpose of all pixels of a patch stored runs of few bytes, in 20 times the time."""
+    sizes = {"p": side, "q": side, "c": channels, "h": 6}
+    choice = plan("(hw)(cpq)->(hp)(wq)c", (36, channels * side**2), "uint8", **sizes).choice
+    assert choice.kernel == kernel
+    assert len(choice.rows) <= 1
 
 
 def test_a_loop_that_fits_both_sides_lengthens_the_shorter_one():
