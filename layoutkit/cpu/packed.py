@@ -66,6 +66,15 @@ class _Moves(NamedTuple):
     fill: Array  # windows of fill values, which the moves refer to
 
 
+class _Target(NamedTuple):
+    """The memory of a batch, and the places of windows in it."""
+
+    out: Array
+    rows: list[int]  # bytes from the beginning of `out` to each window
+    alignment: int  # of all windows
+    stream: bool
+
+
 class PackedProgram:
     """The program that packs samples of one rank and dtype, whose items are moved.
 
@@ -119,65 +128,53 @@ class PackedProgram:
         row_bytes = out.strides[0]
         dst = data_pointer(out)
         bits = dst | row_bytes | LINE
-        alignment = bits & -bits
-        stream = is_streamed(out.nbytes)
         rows = (packed.offsets[:-1] * row_bytes).tolist()
+        target = _Target(out, rows, bits & -bits, is_streamed(out.nbytes))
         channels = self._options.channels
         is_even = channels is None or as_slice(channels) is not None
         has_folds = any(len(group) > 1 for group in self._axes.pattern.source.groups)
         if self._options.resize is None and is_even and not placements.outside.any():
             windows = self._locate_windows(sources, placements, packed.windows)
-            self._convert(windows, rows, layouts, alignment, stream, out)
+            self._convert(windows, layouts, target)
         elif has_folds or not can_replace_ignored(self._options.resize, self._source):
             # Boxes of folded axes are whole windows, which are moved slower than sample by sample.
             return False
         else:
-            self._move(sources, placements, rows, layouts, alignment, stream, out)
+            self._move(sources, placements, layouts, target)
         return True
 
     def _convert(
-        self,
-        windows: tuple[Array, Array],
-        rows: list[int],
-        layouts: list[BatchLayout],
-        alignment: int,
-        stream: bool,
-        out: Array,
+        self, windows: tuple[Array, Array], layouts: list[BatchLayout], target: _Target
     ) -> None:
-        """Convert windows, of these addresses and strides, to `rows`, in bytes from `out`."""
-        entries, plans = [], []
+        """Convert windows, of these addresses and strides."""
+        entries = []
+        nbytes = 0
         starts, strides = windows
-        for start, steps, row, layout in zip(
-            starts.tolist(), strides.tolist(), rows, layouts, strict=True
-        ):
+        rows = zip(starts.tolist(), map(tuple, strides.tolist()), target.rows, strict=True)
+        for (start, steps, row), layout in zip(rows, layouts, strict=True):
             if 0 in layout.shape:
                 continue
-            plan = self._find_plan(layout, tuple(steps), alignment, stream)
-            plans.append(plan)
+            plan = self._find_plan(layout, steps, target)
+            nbytes += plan.plan.source.nbytes
             code, address = plan.code, data_pointer(plan.params)
             entries += [
-                (code, address, start + source, row + target, plan.units, 0)
-                for source, target in plan.launch_offsets
+                (code, address, start + source, row + place, plan.units, 0)
+                for source, place in plan.launch_offsets
             ]
         if entries:
-            self._run(
-                np.array(entries, np.int64), sum(plan.plan.source.nbytes for plan in plans), out
-            )
+            self._run(np.array(entries, np.int64), nbytes, target.out)
 
     def _move(
         self,
         sources: SampleBatch,
         placements: Placements,
-        rows: list[int],
         layouts: list[BatchLayout],
-        alignment: int,
-        stream: bool,
-        out: Array,
+        target: _Target,
     ) -> None:
-        """Move windows by position, in boxes, to `rows`, in bytes from `out`."""
+        """Move windows by position, in boxes."""
         table, positions = self._describe_windows(sources, placements, layouts)
         numbered = [
-            (number, self._find_moves(layout, alignment, stream))
+            (number, self._find_moves(layout, target))
             for number, layout in enumerate(layouts)
             if 0 not in layout.shape
         ]
@@ -191,13 +188,13 @@ class PackedProgram:
                 0,
                 data_pointer(moves.boxes.params),
                 address,
-                rows[number],
+                target.rows[number],
                 0,
                 first + number * table.strides[0],
             )
             for number, moves in numbered
         ]
-        self._run(np.array(entries, np.int64), MOVING_COST * out.size, out)
+        self._run(np.array(entries, np.int64), MOVING_COST * target.out.size, target.out)
         del areas, positions  # kept alive until the job has run
 
     def _describe_windows(
@@ -231,7 +228,8 @@ class PackedProgram:
             arrays[:, collate.SAMPLE_SIZES, axis] = windows[:, axis]
         return table, positions
 
-    def _find_moves(self, layout: BatchLayout, alignment: int, stream: bool) -> _Moves:
+    def _find_moves(self, layout: BatchLayout, target: _Target) -> _Moves:
+        alignment, stream = target.alignment, target.stream
         key = layout.window, layout.strides, layout.dtype, alignment, stream
         moves = self._moves.get(key)
         if moves is None:
@@ -273,8 +271,9 @@ class PackedProgram:
         return starts, np.where(placements.flips, -strides, strides)
 
     def _find_plan(
-        self, layout: BatchLayout, strides: tuple[int, ...], alignment: int, stream: bool
+        self, layout: BatchLayout, strides: tuple[int, ...], target: _Target
     ) -> WindowPlan:
+        alignment, stream = target.alignment, target.stream
         key = layout.window, layout.strides, layout.dtype, strides, alignment, stream
         plan = self._plans.get(key)
         if plan is None:

@@ -422,39 +422,28 @@ class ResizeProgram:
         key = *blocks.sizes.items(), *used_steps.items(), *outer, alignment, stream, order
         launch = self._block_launches.get(key)
         if launch is None:
-            launch = self._prepare_launch(samples, blocks, steps, alignment, stream)
+            is_used = self._options.may_fill or self._ignored is not None
+            fill = self._fill() if is_used else np.zeros(1, self._source)
+            with fork.init_lock:
+                from ..kernels.cpu.resize_launch import prepare_blocks
+
+                launch = prepare_blocks(
+                    self.layout,
+                    self._sizes,
+                    self._analyze_order(samples.order).roles,
+                    blocks,
+                    steps,
+                    self._options.channels if samples.selects else None,
+                    samples.channels,
+                    fill.astype(self._summed),
+                    self._ignored,
+                    kernel_dtype_name(self._source),
+                    alignment,
+                    stream,
+                    supports_float16,
+                )
             cache_put(self._block_launches, key, launch, PROGRAM_SIZE_ESTIMATE)
         return launch
-
-    def _prepare_launch(
-        self,
-        samples: PlacedSamples,
-        blocks: Blocks,
-        steps: Mapping[str, int],
-        alignment: int,
-        stream: bool,
-    ) -> BlockLaunch:
-        """Return the launch of blocks; see `prepare_blocks`."""
-        is_used = self._options.may_fill or self._ignored is not None
-        fill = self._fill() if is_used else np.zeros(1, self._source)
-        with fork.init_lock:
-            from ..kernels.cpu.resize_launch import prepare_blocks
-
-            return prepare_blocks(
-                self.layout,
-                self._sizes,
-                self._analyze_order(samples.order).roles,
-                blocks,
-                steps,
-                self._options.channels if samples.selects else None,
-                samples.channels,
-                fill.astype(self._summed),
-                self._ignored,
-                kernel_dtype_name(self._source),
-                alignment,
-                stream,
-                supports_float16,
-            )
 
     def _prepare_run(self, sources: SampleBatch, crops: CropArgs, dst: int) -> _Run | None:
         """Return the run of a batch, or None for one without elements.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 from ..._utils.indexing import as_int_array
 from ..._utils.validation import show
 from ...errors import ArgumentError, ShapeError
-from ...layout.pattern import MAX_ELEMENTS, Permutation
+from ...layout.pattern import MAX_ELEMENTS, Pattern, Permutation
 from ...memory import Array
 from ..fitting import MAX_SIDE, scale_sides
 from ..resize import ResizeOptions
@@ -86,37 +87,44 @@ def lay_out_samples(
     windows[:, axes.packed_axes] = axes.select_channels(shapes)[:, axes.packed_axes]
     if targets is not None:
         windows[:, [*axes.resizable.values()]] = targets
-    numbered = enumerate(windows.tolist())
-    moves = [_resolve(options, axes, row, number) for number, row in numbered]
+    key = axes.pattern, axes.packed, options.letter, tuple(options.convert.sizes.items())
+    resolved = []
+    for number, window in enumerate(map(tuple, windows.tolist())):
+        try:
+            resolved.append(_resolve(*key, window))
+        except ShapeError as error:
+            is_sized = options.resize is not None or options.size is not None
+            cure = "" if is_sized else '; or resize samples: resize="bicubic", multiple=28'
+            raise ShapeError(f"sample {number}, with b=1: {error}{cure}") from None
+    moves, rows, sizes = zip(*resolved, strict=True)
     rest = moves[0].target_shape[1:]
-    rows = [move.target_shape[0] for move in moves]
     if max(sum(rows), 1) * prod(size or 1 for size in rest) >= MAX_ELEMENTS:
         raise ShapeError(
             f'"{axes.pattern.text}" packs {len(rows)} samples to shape {(sum(rows), *rest)}, which '
             "no memory holds; give fewer or smaller samples"
         )
-    columns = [[_size_of(move, letter) for letter in axes.packed] for move in moves]
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(rows, out=offsets[1:])
-    return PackedLayout(windows, moves, np.array(columns, np.int64), offsets, (sum(rows), *rest))
+    return PackedLayout(windows, moves, np.array(sizes, np.int64), offsets, (sum(rows), *rest))
 
 
+@lru_cache(maxsize=4096)
 def _resolve(
-    options: CollateOptions, axes: SampleAxes, window: list[int], number: int
-) -> Permutation:
-    """Return the move of one window, with a batch axis of size 1."""
+    pattern: Pattern,
+    letters: str,
+    batch_letter: str,
+    sizes: tuple[tuple[str, int], ...],
+    window: tuple[int, ...],
+) -> tuple[Permutation, int, tuple[int, ...]]:
+    """Return the move of one window, its rows in the batch, and its sizes along `letters`.
+
+    The batch axis of the move has size 1.
+    """
     shape = [*window]
-    shape.insert(axes.pattern.source.groups.index(options.letter), 1)
-    try:
-        return axes.pattern.resolve(tuple(shape), options.convert.sizes)
-    except ShapeError as error:
-        is_sized = options.resize is not None or options.size is not None
-        cure = "" if is_sized else '; or resize samples: resize="bicubic", multiple=28'
-        raise ShapeError(f"sample {number}, with b=1: {error}{cure}") from None
-
-
-def _size_of(move: Permutation, letter: str) -> int:
-    return move.target_sizes[move.target_axes.index(letter)]
+    shape.insert(pattern.source.groups.index(batch_letter), 1)
+    move = pattern.resolve(shape, dict(sizes))
+    by_letter = dict(zip(move.target_axes, move.target_sizes, strict=True))
+    return move, move.target_shape[0], tuple([by_letter[letter] for letter in letters])
 
 
 def parse_packed_args(
