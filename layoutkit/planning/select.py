@@ -123,16 +123,14 @@ class LoopNest:
         pixel = find_source_pixel(channels, pixels, self.item)
         return pixel is not None and pixel.items in SMALL_CHANNEL_COUNTS
 
-    def fills_registers(self, pixels: Loop, channels: Loop, side: str) -> bool:
-        """Return True if lines of pixels are long enough for registers.
+    def has_short_lines(self, pixels: Loop, channels: Loop, side: str) -> bool:
+        """Return True if short lines of pixels follow each other on `side`, "src" or "dst".
 
-        They are contiguous on `side`, "src" or "dst". Shorter lines suffice on a CPU if they
-        follow each other there.
+        On a CPU, such lines fill registers if they have LEAST_PIXELS_OF_LINES.
         """
-        nbytes = pixels.count * self.item
-        if nbytes >= LEAST_PIXELS or nbytes < LEAST_PIXELS_OF_LINES or self.on_gpu:
-            return nbytes >= LEAST_PIXELS
         step = pixels.count * getattr(pixels, side)
+        if self.on_gpu or pixels.count * self.item < LEAST_PIXELS_OF_LINES:
+            return False
         return any(getattr(loop, side) == step for loop in self.loops if loop is not channels)
 
     def roles(
@@ -205,7 +203,8 @@ def _merge(inner: LoopNest) -> LoopRoles | None:
     if row is None or row.coef_stride or last.count not in SMALL_CHANNEL_COUNTS:
         return None
     packed = row is inner.loops[-2] and row.dst == last.count * inner.target_item
-    if not packed or not inner.fills_registers(row, last, "src"):
+    is_short = row.count * inner.item < LEAST_PIXELS
+    if not packed or (is_short and not inner.has_short_lines(row, last, "src")):
         return None
     return inner.roles((row, last), channels=last.count)
 
@@ -220,7 +219,8 @@ def _split(inner: LoopNest, direction: int) -> LoopRoles | None:
     packed = last.src == direction * row.count * inner.item
     if inner.on_gpu and direction > 0:
         packed = inner.is_small_pixel(row, last)
-    if not packed or not inner.fills_registers(last, row, "dst"):
+    is_short = last.count * inner.item < LEAST_PIXELS
+    if not packed or (is_short and not inner.has_short_lines(last, row, "dst")):
         return None
     return inner.roles((last,), (row,), channels=row.count)
 
