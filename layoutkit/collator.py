@@ -556,6 +556,8 @@ class Collator(CuresForAttributes):
         if isinstance(arrays[0], Positioned):
             arrays, positions, epoch = _split_positions(arrays)
         if not _is_shape(arrays[0]):
+            if isinstance(samples, tuple):
+                self._check_not_one_shape(samples)
             items = self._split_items(arrays)
             arrays = arrays if items is None else items.collated
             if {*map(type, arrays)} != {np.ndarray}:
@@ -627,12 +629,9 @@ class Collator(CuresForAttributes):
     def make_zeros(self, samples: Any, dtype: DType) -> tuple[Any, range | None]:
         """Return samples, zeros for those passed as shapes, and positions of separate samples."""
         is_one = self._options.is_one_array
-        if not is_one and _is_shape(samples) and samples:
-            raise ArgumentError(
-                f"{samples} is the shape of one sample; give the shape of each sample of a batch, "
-                f"as in [{samples}] * 64"
-            )
         arrays = self._as_sequence(samples, None)
+        if not is_one:
+            self._check_not_one_shape(samples)
         zeros = {x: np.zeros(as_shape(x), dtype) for x in arrays if _is_shape(x)}
         arrays = [zeros[x] if _is_shape(x) else x for x in arrays]
         return (arrays[0], None) if is_one else (arrays, range(len(arrays)))
@@ -687,6 +686,14 @@ class Collator(CuresForAttributes):
                 f'"{pattern.text}" needs one array with the axis of samples, but the samples have '
                 f"different shapes, {shapes[0]} and others; omit that axis on the left, as "
                 f'in "{self._sample_layout}->{pattern.right}"'
+            )
+
+    def _check_not_one_shape(self, samples: Any) -> None:
+        """Raise ArgumentError for the shape of a sample in place of a list of shapes."""
+        if _is_shape(samples):
+            raise ArgumentError(
+                f"{samples} is the shape of one sample; give the shape of each sample of a batch, "
+                f"as in [{samples}] * 64"
             )
 
     def _check_not_one_sample(self, samples: Any, first: Any) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from . import buffers
 from ._utils import fork
+from ._utils.validation import describe_type
 from .accumulation import Accumulator
 from .collator import Collator
 from .converter import plan
@@ -165,13 +166,21 @@ def warmup(
         A pattern without a shape, or a shape without a pattern; the device does not exist.
     """
     device = check_device(device)
+    if hasattr(pattern, "warmup"):  # a Collator, or one of fields
+        raise ArgumentError(
+            f"warmup got {describe_type(pattern)} in place of a pattern; call its own method, with "
+            "the shapes of a batch: collator.warmup([shape] * 64)"
+        )
     if pattern is not None and shape is not None:
         conversion = plan(pattern, shape, from_dtype, device=device, **keywords)
         if device != CPU and conversion.place is not None:
             return [_warm_padding(conversion, pattern, **keywords)]
         return _load([conversion])
     if pattern is not None or shape is not None or keywords:
-        raise ArgumentError("warmup needs a pattern and a shape, or nothing; give both")
+        raise ArgumentError(
+            "warmup needs a pattern and a shape, or nothing; give both, as in "
+            'warmup("bhwc->bchw", (64, 224, 224, 3), "uint8")'
+        )
 
     batches = _warm_batches() if device == CPU else []
     return sorted({*_load(image_plans(device)), *batches})

@@ -44,7 +44,7 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
     if isinstance(x, np.ndarray):
         return x.view(np.ndarray)
     # Not suggested for `out`, whose copy would be written and lost, nor for None.
-    suggest_asarray = arg_name != "out" and isinstance(x, list | tuple | int | float | complex)
+    suggest_asarray = arg_name != "out" and isinstance(x, list | tuple)
     fix = f"pass numpy.asarray({arg_name})" if suggest_asarray else "pass a numpy.ndarray"
     if isinstance(x, dict) and x:
         fix = f"pass one of its values, such as {arg_name}[{next(iter(x))!r}]"

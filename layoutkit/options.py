@@ -710,10 +710,20 @@ def _check_resized_axes(
         )
     is_scaled = bool(packed) or (bool(longest) and resize.short_side is not None)
     if not is_scaled and not any(name in options.sizes for name in single):
+        cure = (
+            'give one, as in Collator("hwc->bchw", h=224, w=224), or fold axes of the result only, '
+            'as in p=16, q=16, size=(224, 224) of "(hp)(wq)c->(bhw)(pqc)"'
+        )
+        if longest:
+            cure = f'give short_side=224 too, to which axes of size "{LONGEST}" are scaled'
+        elif resize.short_side is not None:
+            axes = [name for name in single if name not in (*_SAMPLE_AXES, CHANNEL)]
+            sizes = (f"{name}={resize.short_side}" for name in axes)
+            padded = (f'{name}="{LONGEST}"' for name in axes)
+            cure = f"give {', '.join(sizes)} to crop after it, or {', '.join(padded)} to pad"
         raise ArgumentError(
             f'resize= without a size of the result along an axis of "{options.pattern.left}" '
-            'that is not folded; give one, as in Collator("hwc->bchw", h=224, w=224), or fold axes '
-            'of the result only, as in p=16, q=16, size=(224, 224) of "(hp)(wq)c->(bhw)(pqc)"'
+            f"that is not folded; {cure}"
         )
     for name in single:
         size = as_int(options.sizes.get(name))

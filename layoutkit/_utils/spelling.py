@@ -71,6 +71,7 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "collate_fn": "it is one itself: DataLoader(dataset, collate_fn=collator)",
         "draw": "use place(samples), which draws the windows of a call",
         "forward": "call it: collator(samples)",
+        "placement": "use place(samples), which returns the placements of a call",
         "to": 'batches are on the device of the samples, or of Collator(pattern, device="cuda")',
         "transform": "call it: collator(samples)",
     },

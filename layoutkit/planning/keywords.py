@@ -87,13 +87,14 @@ _LONG_NAMES = {"height": "h", "width": "w", "depth": "d", "time": "t", "length":
 # looked up without the prefix.
 _TOPICS: dict[str, str] = {
     "memory": "memory_format channels_last contiguous_format",
-    "layout": "axes axis channel_axis channel_dim channels_first data_format data_layout dim dims "
-    "expand_dims flatten input_data_format input_layout keepdims "
+    "layout": "axes axis batch_first channel_axis channel_dim channels_first data_format "
+    "data_layout dim dims expand_dims flatten input_data_format input_layout keepdims "
     "layout nchw nhwc order out_layout output_layout perm permutation "
     "permute squeeze stack target_layout transpose unsqueeze",
-    "formula": "alpha beta bias div255 image_mean image_std max_pixel_value mu norm normalization "
+    "formula": "alpha beta bias image_mean image_std max_pixel_value mu norm normalization "
     "normalize offset_value rescale rescale_factor scale_factor scalefactor shift sigma stddev "
-    "to_float to_float32",
+    "subtract to_float to_float32",
+    "factor": "div div255 divide divisor factor multiplier multiply",
     "colors": "bgr bgr2rgb bgr_to_rgb code color color_format color_mode color_type convert_rgb "
     "image_type reverse_channels rgb rgb_to_bgr swapRB swap_channels swap_rb to_bgr to_rgb",
     "dtype": "as_type astype data_type ddepth out_dtype out_type output_dtype output_type "
@@ -124,12 +125,15 @@ _TOPICS: dict[str, str] = {
     "padding_mode padding_value "
     "size_divisor value",
     "padded": "pad_to",
+    "lengths": "attention_mask pad_sequence pad_to_longest pad_to_max padding_mask "
+    "return_attention_mask return_length return_lengths return_mask return_masks",
+    "placements": "return_boxes return_params return_placements return_transform return_windows",
     "copy": "copy force_copy",
     "seed": "epoch generator positions random_state rng seed",
     "augmentation": "brightness brightness_limit contrast contrast_limit degrees distortion_scale "
     "gamma gamma_limit hue rotate rotate_limit saturation scale_limit shear shear_limit "
     "shift_limit translate",
-    "loop": "batch_first batch_size batch_sampler collate_fn drop_last non_blocking pin_memory "
+    "loop": "batch_size batch_sampler collate_fn drop_last non_blocking pin_memory "
     "prefetch prefetch_factor shuffle timeout",
     "item": "fields image_key input_key key keys",
     "samples": "indices ids index sampler samples",
@@ -143,6 +147,7 @@ _COMMON = {
     "memory": 'memory= sets the layout in memory: memory="bhwc" is channels_last of bchw',
     "layout": 'the right side of the pattern is the layout of the result, as in "bhwc->bchw"',
     "formula": f"the result is (x * scale - mean) / std; give {_FORMULA}",
+    "factor": "scale= is the factor of x, as in scale=1 / 255",
     "colors": "channels=(2, 1, 0) swaps red and blue, and channels=(0, 1, 2) drops alpha",
     "augmentation": "layoutkit.images.Augmenter changes colors and rotates at random",
     "loop": "omit it: layoutkit.data.sampled_batcher and layoutkit.torch.feed loop over batches",
@@ -157,7 +162,8 @@ _COMMON = {
 _COLLATE_CURES = {
     "antialias": "antialias=True widens the filter of resize= where samples shrink",
     "flip": 'flip="w" mirrors all windows, and Collator(..., flip="random") half of them',
-    "padding": "windows larger than samples are padded with fill=, as in h=640, w=640, fill=0",
+    "placements": "place(samples) of a Collator returns the windows of a batch, and "
+    "collator(samples, placements=...) repeats them",
     "copy": "a batch is always in new memory, or in out=; omit it",
     "seed": 'a Collator draws: Collator(..., h=224, w=224, offset="random", seed=0)',
     "item": 'a Collator accepts samples of several items: Collator(..., key="image")',
@@ -267,13 +273,15 @@ def refuse_in_call(function: str, keywords: Mapping[str, Any], known: Sequence[s
     known       the keywords of a call
     """
     name = next(iter(keywords))
-    options = KEYWORDS["convert" if function == "Converter" else function]
+    table = "convert" if function == "Converter" else function
+    options = KEYWORDS[table]
     if similar := find_similar(name, known):
         cure = f"did you mean {similar}=?"
     elif name in options or len(name) == 1:  # a size of an axis
         cure = f"it is an option of the {function}: {function}(pattern, {name}=...)"
     else:
-        cure = f"it has {', '.join(known)}; options are arguments of {function}(pattern, ...)"
+        text = find_topic_cure(table, name, keywords[name])
+        cure = f"{text or 'it has ' + ', '.join(known)}; options are arguments of {function}(...)"
     raise ArgumentError(f"a call of a {function} has no {name}=; {cure}")
 
 
@@ -305,11 +313,18 @@ def _find_cure(function: str, name: str, value: Any, axes: Collection[str], text
         topic = _TOPIC_OF[similar]
     if topic is None:
         return f"omit it, or give one of {', '.join(KEYWORDS[function])}"
+    return _find_topic_cure(function, topic, value, axes, text)
+
+
+def _find_topic_cure(
+    function: str, topic: str, value: Any, axes: Collection[str], text: str
+) -> str:
+    """Return what a function has in place of a topic."""
     if function == "accumulate":
         return "accumulate moves and adds arrays only; apply convert to the parts or to the sum"
     if function == "convert":
         return _COMMON.get(topic) or _find_convert_cure(topic, value, axes, text)
-    return _COMMON.get(topic) or _find_collate_cure(topic, value)
+    return _COMMON.get(topic) or _find_collate_cure(topic, value, axes)
 
 
 def _find_topic(name: str) -> str | None:
@@ -319,12 +334,10 @@ def _find_topic(name: str) -> str | None:
     return topic
 
 
-def find_batch_cure(name: str, value: Any) -> str | None:
-    """Return what a Collator has in place of a keyword of another library, None if unknown."""
+def find_topic_cure(function: str, name: str, value: Any) -> str | None:
+    """Return what a function has in place of a keyword of another library, None if unknown."""
     topic = _find_topic(name)
-    if topic is None:
-        return None
-    return _COMMON.get(topic) or _find_collate_cure(topic, value)
+    return None if topic is None else _find_topic_cure(function, topic, value, (), "")
 
 
 def _find_convert_cure(topic: str, value: Any, axes: Collection[str], text: str) -> str:
@@ -345,12 +358,26 @@ def _find_convert_cure(topic: str, value: Any, axes: Collection[str], text: str)
         return "select samples of x before the call, as in x[[0, 2]]"
     if topic == "item":
         return "x is one array, such as an item of a dict: give that item as x"
+    if topic == "lengths":
+        padded = f'collate({samples}, h="longest", lengths=True)'
+        return f"collate pads samples to the longest one, and returns their lengths: {padded}"
+    if topic == "placements":
+        return f"convert has no windows, but collate has: collate({samples}, {sizes})"
     if topic == "copy":
         return "copy=True always returns new memory"
     return "omit it: convert draws nothing, but a Collator draws crops and flips by its seed="
 
 
-def _find_collate_cure(topic: str, value: Any) -> str:
+def _find_collate_cure(topic: str, value: Any, axes: Collection[str]) -> str:
+    has_images = not axes or {"h", "w"} <= {*axes}
+    axis = next((name for name in axes if name not in ("b", "c", "...", "1")), "t")
+    is_longest = isinstance(value, str) and value == "longest"
+    if topic == "lengths" or (topic == "padding" and is_longest):
+        sizes = 'h="longest", w="longest"' if has_images else f'{axis}="longest"'
+        return f"{sizes}, lengths=True pads samples to the longest one, and returns their lengths"
+    if topic == "padding":
+        sizes = "h=640, w=640" if has_images else f'{axis}=640, offset={{"{axis}": 0}}'
+        return f"windows larger than samples are padded with fill=, as in {sizes}, fill=0"
     if topic == "padded":
         padded = value if isinstance(value, Mapping) else {"h": 640, "w": 640}
         shown = ", ".join(f"{axis}={size}" for axis, size in padded.items())

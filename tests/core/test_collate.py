@@ -829,7 +829,7 @@ def test_fill_values_of_channels_in_a_fold(layout, wide):
 
 
 @pytest.mark.parametrize(
-    ("counts", "channels"), [((3, 4), (0, 1, 2)), ((4, 3, 3), (0, 1, 2)), ((1, 3), (0,))]
+    ("counts", "channels"), [((3, 4), (0, 1, 2)), ((4, 3, 3), (0, 1, 2)), ((1, 2), (0,))]
 )
 @pytest.mark.parametrize("options", [{}, {"h": 4, "w": 4, "resize": "nearest"}])
 def test_samples_of_other_channels_name_those_that_all_have(counts, channels, options):

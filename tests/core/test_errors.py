@@ -76,7 +76,7 @@ def test_patterns_that_cannot_be_read(pattern):
     ids=lambda x: type(x).__name__,
 )
 def test_what_is_no_array(x):
-    fix = "numpy.asarray(x)" if isinstance(x, list | int) else "a numpy.ndarray"
+    fix = "numpy.asarray(x)" if isinstance(x, list) else "a numpy.ndarray"
     kind = "None" if x is None else type(x).__name__
     check_error(ArgumentError, f"{kind}, not a NumPy array; pass {fix}", x)
 

@@ -48,7 +48,9 @@ FOREIGN = {
     "padding": ["borderType", "border_mode", "constant_values", "cval", "do_pad", "fill_value"],
     "more padding": ["fillcolor", "pad", "pad_if_needed", "pad_size_divisor", "padding", "value"],
     "random": ["generator", "random_state", "rng", "keys", "image_key", "index", "ids"],
-    "loop": ["batch_first", "batch_size", "collate_fn", "drop_last", "shuffle"],
+    "lengths": ["attention_mask", "batch_first", "pad_to_longest", "return_lengths", "return_mask"],
+    "factor": ["div", "divide", "factor", "multiply", "return_placements"],
+    "loop": ["batch_size", "collate_fn", "drop_last", "shuffle"],
     "color changes": ["brightness", "degrees", "gamma", "hue"],
     "unknown": ["anchor", "eps", "name", "training", "verbose", "zzz"],
 }

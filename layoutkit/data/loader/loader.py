@@ -18,7 +18,7 @@ from ..._utils.validation import check_bool, check_choice, check_int, show
 from ...collator import Collator
 from ...converter import Converter
 from ...layout.parsing import parse_layout
-from ...planning.keywords import find_batch_cure
+from ...planning.keywords import find_topic_cure
 from ..errors import NoSuchArgument, no_such_argument
 from ..io.ram_cache import RamCache
 from .batcher import Batcher
@@ -363,7 +363,7 @@ def _unknown_keyword(
             f"sampled_batcher has no {name}=, nor {close}=; {_format_hint(_ARGUMENT_HINTS[close])}"
         )
     else:
-        text = None if is_near else find_batch_cure(name, value)
+        text = None if is_near else find_topic_cure("Collator", name, value)
         if text is None:
             return no_such_argument("sampled_batcher", name, known)
         cure = f"give collate=Collator(...), in whose words {text}"

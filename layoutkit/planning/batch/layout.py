@@ -26,7 +26,7 @@ from ...spec import CPU, DType
 from ..loops import byte_strides
 from ..padding import Padding
 from ..plan import Part, Plan, SupportsFloat16, make_single_plan
-from .samples import SampleAxes
+from .samples import MAX_IMAGE_CHANNELS, SampleAxes
 
 if TYPE_CHECKING:
     from ...options import CollateOptions, ConvertOptions
@@ -44,10 +44,21 @@ def check_same_rank_and_dtype(samples: Sequence[tuple[tuple[int, ...], DType]]) 
                 "samples of one dtype"
             )
         if len(other_shape) != len(shape):
-            raise ShapeError(
-                f"sample {number} has {len(other_shape)} axes, but sample 0 has {len(shape)}; give "
-                "samples of one rank"
-            )
+            raise _make_rank_error(number, other_shape, shape)
+
+
+def _make_rank_error(number: int, shape: tuple[int, ...], first: tuple[int, ...]) -> ShapeError:
+    """Return the error for samples of two ranks, with a cure for gray images among others."""
+    cure = ""
+    gray, image = sorted((shape, first), key=len)
+    if len(gray) == 2 and len(image) == 3 and min(image[0], image[2]) <= MAX_IMAGE_CHANNELS:
+        axis = 2 if image[2] <= MAX_IMAGE_CHANNELS else 0
+        count = 3 if image[axis] >= 3 else 1
+        cure = f", as numpy.stack([x] * {count}, axis={axis}) of a gray image"
+    return ShapeError(
+        f"sample {number} has {len(shape)} axes, but sample 0 has {len(first)}; give samples of "
+        f"one rank{cure}"
+    )
 
 
 def stack_shapes(shapes: Sequence[tuple[int, ...]], ndim: int) -> Array:
@@ -67,10 +78,7 @@ def stack_shapes(shapes: Sequence[tuple[int, ...]], ndim: int) -> Array:
     plain = [as_shape(shape) for shape in shapes]
     for number, shape in enumerate(plain):
         if len(shape) != ndim:
-            raise ShapeError(
-                f"sample {number} has {len(shape)} axes, but sample 0 has {ndim}; give samples of "
-                "one rank"
-            )
+            raise _make_rank_error(number, shape, plain[0])
         if max(shape, default=0) >= MAX_ELEMENTS:
             raise ShapeError(
                 f"sample {number} has shape {shape}, too large for any memory; give image.shape"

@@ -544,7 +544,8 @@ def check_windows_inside(
         name = axes.sample.named[axis][0]
         cure = "give another offset, or fill=0 to pad"
         if extent > size:
-            cure = 'give a smaller size, fill=0 to pad, or resize="bilinear"'
+            end = f' (at the end with offset={{"{name}": 0}})' if begin < 0 else ""
+            cure = f'give a smaller size, fill=0 to pad{end}, or resize="bilinear"'
         raise ShapeError(
             f"sample {number} has size {size} along {name}, but its window of {extent} goes "
             f"from {begin} to {begin + extent}; {cure}"

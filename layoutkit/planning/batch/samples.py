@@ -123,7 +123,7 @@ class SampleAxes:
                 number, column = map(int, np.argwhere(differs)[0])
                 axis = np.arange(self.sample.ndim)[self._fixed_columns][column]
                 name = "".join(self.sample.named[axis])
-                fix = _suggest_size(name, int(shapes[:, axis].min()))
+                fix = _suggest_size(name, shapes[:, axis], int(axis))
                 raise ShapeError(
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
@@ -179,7 +179,7 @@ class SampleAxes:
             raise ShapeError(
                 f"channels={show(self.channels)} selects channel {max(self.channels)}, but sample "
                 f"{number} has {shapes[number, channel]} channels, counted from 0; select only "
-                "channels of every sample"
+                f"channels of every sample{_suggest_rgb(shapes[:, channel], channel)}"
             )
         sizes = shapes.copy()
         sizes[:, channel] = len(self.channels)
@@ -215,10 +215,19 @@ def as_slice(columns: list[int]) -> Any:
     return slice(first, adjacent.stop) if columns == [*adjacent] else columns
 
 
-def _suggest_size(name: str, smallest: int) -> str:
-    """Return a clause with the option that allows samples of different sizes along an axis."""
+def _suggest_rgb(sizes: Array, axis: int) -> str:
+    """Return a clause for gray images, of 1 or 2 channels along an axis, among others."""
+    is_mixed = sizes.min() < 3 <= sizes.max() <= MAX_IMAGE_CHANNELS
+    cure = f"; make gray samples RGB before the call: numpy.take(x, [0, 0, 0], axis={axis})"
+    return cure if is_mixed else ""
+
+
+def _suggest_size(name: str, sizes: Array, axis: int) -> str:
+    """Return a clause with a way to samples of one size along an axis, if it has a name."""
+    smallest = int(sizes.min())
     if name == CHANNEL and smallest <= MAX_IMAGE_CHANNELS:
-        return f"; or give channels={tuple(range(smallest))}, which all samples have"
+        channels = f"; or give channels={tuple(range(smallest))}, which all samples have"
+        return _suggest_rgb(sizes, axis) or channels
     return f'; or give its window, as in {name}=224 or {name}="{LONGEST}"' if len(name) == 1 else ""
 
 
