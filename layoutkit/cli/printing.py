@@ -18,7 +18,12 @@ _KEYWORD = re.compile(
     r"(?:\"([^\"]*)\"|[(\[]([^)\]]*)[)\]]|([^\s;,)]*))"
 )
 
-_COLUMNS = re.compile(r"columns=\{'(\w+)': '([^']*)'\}")
+_COLUMNS = re.compile(r"open_index\(source, columns=\{([^}]*)\}\)")
+
+
+def _columns_to_option(match: re.Match[str]) -> str:
+    pairs = re.findall(r"'(\w+)': (?:'([^']*)'|None)", match.group(1))
+    return "--columns " + ",".join(f"{key}={name}" for key, name in pairs)
 
 
 def keywords_to_options(message: str) -> str:
@@ -37,7 +42,7 @@ def keywords_to_options(message: str) -> str:
         return f"--{name.replace('_', '-')} {value}".rstrip()
 
     message = re.sub(r"\bto_srgb(=True)?", "--to-srgb", message)
-    message = _COLUMNS.sub(r"--columns \1=\2", message)
+    message = _COLUMNS.sub(_columns_to_option, message)
     return _KEYWORD.sub(option, message)
 
 

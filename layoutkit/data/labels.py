@@ -83,13 +83,22 @@ def find_columns(
     texts = [str(name).strip() for name in names]
     options = check_columns(columns)
     shown = f"found {', '.join(texts) or 'none'}"
-    image = options.get("image") or _find_file_column(
-        [name for name in texts if content is None or name in content], source, shown
-    )
+    reasons: dict[str, str] = {}  # by the key of `columns` that says which column it is
+    image = options.get("image")
+    if not image:
+        candidates = [name for name in texts if content is None or name in content]
+        image = _find_file_column(candidates, reasons)
     if "label" in options:
         labels = as_names(options["label"])
     else:
-        labels = _find_label_columns(texts, (image, *known), source, shown)
+        labels = _find_label_columns(texts, (image, *known), reasons)
+    if reasons:
+        cure = {"image": image, "label": labels[0] if labels else None}
+        cure = {**options, **{key: cure[key] for key in reasons}}
+        raise DataError(
+            f"{source} has {' and '.join(reasons.values())}; {shown}; say which it is: "
+            f"open_index(source, columns={cure}){', or None for no labels' * ('label' in reasons)}"
+        )
     for name in (image, *labels, *(name for name in known if name in texts)):
         number = texts.count(name)
         if not number or (number > 1 and name not in labels):
@@ -108,40 +117,41 @@ def as_names(label: Any) -> tuple[Any, ...]:
     return tuple(label) if isinstance(label, list | tuple) else (label,)
 
 
-def _find_file_column(names: Sequence[str], source: str, shown: str) -> str:
+# Names that a column of files or of labels may have in other tables.
+_LIKE_FILES = re.compile("file|path|image|img|photo|pixel", re.IGNORECASE)
+_LIKE_LABELS = re.compile("label|class|target|categor", re.IGNORECASE)
+
+
+def _find_file_column(names: Sequence[str], reasons: dict[str, str]) -> str:
+    """Return the column of files; if the names do not tell, add the reason, and return a guess."""
     candidates = [name for name in names if name in FILE_COLUMNS]
-    if len({*candidates}) != 1:
-        count = "several columns" if candidates else "no column"
-        raise DataError(
-            f"{source} has {count} of files ({', '.join(FILE_COLUMNS)}); {shown}; say which it is: "
-            f"columns={{'image': {(candidates or [*names, '...'])[0]!r}}}"
-        )
-    return candidates[0]
+    if len({*candidates}) == 1:
+        return candidates[0]
+    count = "several columns" if candidates else "no column"
+    reasons["image"] = f"{count} of files ({', '.join(FILE_COLUMNS)})"
+    return next(iter(candidates or filter(_LIKE_FILES.search, names)), (*names, "...")[0])
 
 
 def _find_label_columns(
-    names: Sequence[str], others: Sequence[str], source: str, shown: str
+    names: Sequence[str], others: Sequence[str], reasons: dict[str, str]
 ) -> tuple[str, ...]:
     """Return the names `label` and `label<digits>`, or `class` where there are none.
 
-    Raises DataError if there are similar names, or other columns only.
+    If there are similar names, or other columns only, add the reason, and return a guess.
     """
     rest = [name for name in names if name not in others]
     labels = tuple(filter(is_label_column, rest))
     if not labels and CLASS_COLUMN in rest:
         labels = (CLASS_COLUMN,)
     similar = [n for n in rest if n.lower().startswith("label") and n not in labels]
-    if similar or (rest and not labels):
-        example = (similar or rest)[0]
-        reason = (
-            f"the column {example!r}, which is neither label nor label1, label2, ..."
-            if similar
-            else "no column label or class"
+    if similar:
+        reasons["label"] = (
+            f"the column {similar[0]!r}, which is neither label nor label1, label2, ..."
         )
-        raise DataError(
-            f"{source} has {reason}; {shown}; say which columns are labels: "
-            f"columns={{'label': {example!r}}}, or None for no labels"
-        )
+        return (similar[0],)
+    if rest and not labels:
+        reasons["label"] = "no column label or class"
+        return (next(filter(_LIKE_LABELS.search, rest), rest[0]),)
     return labels
 
 

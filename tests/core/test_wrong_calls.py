@@ -5,6 +5,7 @@ follows the advice. The generated calls give each option of each public function
 types; their messages are short, and are errors of layoutkit.
 """
 
+import glob
 import re
 
 import numpy as np
@@ -28,12 +29,58 @@ from layoutkit import (
     images,
     plan,
 )
-from layoutkit.data import open_index, sampled_batcher, sampler
+from layoutkit.data import mix, open_index, sampled_batcher, sampler
 
 X = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), dtype=np.uint8)
 PHOTOS = [X[0], X[1, :30]]
 WINDOW = {"h": 20, "w": 24}
+
+
+class Items:
+    """A map-style data set."""
+
+    def __init__(self, read):
+        self.read = read
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, place):
+        return self.read(place)
+
+
+class Loader:
+    """An iterable over batches of a data set, as the DataLoader of torch."""
+
+    dataset = Items(lambda place: (X[0], place))
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        return iter([(X, [0, 1])] * 2)
+
+
+class Unsized:
+    """A map-style data set without a length."""
+
+    def __getitem__(self, place):
+        return X[place]
+
+
+def first_batch(source, collate=None, **options):
+    """Return the first batch of two records."""
+    with sampled_batcher(source, batch_size=2, collate=collate, **options) as batches:
+        return next(iter(batches))
+
+
+MASKED = Items(lambda place: (X[0], X[0, ..., 0]))
+FIELDS = Items(lambda place: {"image": X[0], "mask": X[0, ..., 0]})
+NAMED = Items(lambda place: {"labels": place, "pixel_values": X[0]})
 NAMESPACE = {
+    "glob": glob, "Loader": Loader, "Unsized": Unsized, "first_batch": first_batch,
+    "masked": MASKED,
+    "fields": FIELDS, "named": NAMED, "mask": Collator("hw->bhw", **WINDOW), "mix": mix,
     "np": np, "x": X, "photos": PHOTOS, "accumulate": accumulate, "collate": collate,
     "convert": convert, "plan": plan, "images": images, "view": ImageView("bhwc", X),
     "open_index": open_index, "sampler": sampler, "sampled_batcher": sampled_batcher,
@@ -46,6 +93,9 @@ NAMESPACE = {
 def _in_temporary_folder(tmp_path, monkeypatch):
     """Run every call in a folder of its own: a wrong value may be the name of a file to write."""
     monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0.png").touch()
 
 
 CONVERT = 'convert(x, "bhwc->bchw", {})'
@@ -242,6 +292,36 @@ TABLE = [
     (OPEN, 'kind="numpy"', DataError, "did you mean 'tensor'?", 'kind="tensor"'),
     ("open_index({})", "None", DataError, "the source is None", "x"),
     ("open_index({})", "3", DataError, "the source is 3", "x"),
+    ("first_batch(masked, collator, {})", "", PatternError, 'as in layout=(None, "bhw"); a mask',
+     'layout=(None, "bhw")'),
+    ("first_batch(fields, {})", "collator", DataError,
+     "open_index(source, columns={'label': 'mask'}), or None for no labels; for a batch of each "
+     "field, give get=lambda record: source[record.position] and a dict of Collators",
+     '{"image": collator, "mask": mask}, get=lambda record: fields[record.position]'),
+    ("first_batch(masked, {})", '{"image": collator, "mask": mask}', DataError,
+     "get=lambda record: dict(zip(('image', 'mask'), source[record.position]))",
+     '{"image": collator, "mask": mask}, '
+     'get=lambda record: dict(zip(("image", "mask"), masked[record.position]))'),
+    ("first_batch({}, collator)", "named", DataError,
+     "open_index(source, columns={'image': 'pixel_values', 'label': 'labels'})",
+     'open_index(named, columns={"image": "pixel_values", "label": "labels"})'),
+    ("first_batch({}, collator)", 'open_index(named, columns={"image": "pixel_values"})', DataError,
+     "open_index(source, columns={'image': 'pixel_values', 'label': 'labels'})", None),
+    (LOOP, 'columns={"image": "a"}', DataError, "give open_index(source, columns=", None),
+    ("first_batch({}, collator)", "Loader()", DataError, "sampled_batcher(loader.dataset,",
+     "Loader().dataset"),
+    ("open_index({})", "Unsized()", DataError, "has [i], but no length; give its class a method",
+     "named"),
+    ("first_batch({}, collator)", "photos", DataError, "arrays of one source are {'x': arrays}",
+     '{"x": photos}'),
+    ("sampled_batcher({}, batch_size=2, size=(8, 8))", '["a", "b"]', DataError,
+     'mix([(source, 1) for source in sources], on_end="drop")',
+     'mix([(source, 1) for source in ["a", "b"]], on_end="drop")'),
+    ("sampled_batcher({}, batch_size=2, size=(8, 8))", '["a/*.png", "b/*.png"]', DataError,
+     "file 0 is the pattern 'a/*.png', but a list has files; give those of each pattern, as in "
+     "sorted(glob.glob('a/*.png'))", 'sorted(glob.glob("a/*.png")) + sorted(glob.glob("b/*.png"))'),
+    ("open_index({})", '{"x": "a"}', DataError, "a source by itself, as in open_index('a')", '"a"'),
+    ("open_index({})", '"[ab]"', DataError, "with their suffix; give '[ab]/*.png'", '"[ab]/*.png"'),
     ("images.fit(x[0], {})", '(5, 5), "contain"', ArgumentError, "did you mean 'pad'?",
      '(5, 5), "pad"'),
     ("images.fit(x[0], {})", "224", ShapeError, "(height, width)", "(224, 224)"),

@@ -361,12 +361,24 @@ def pin_array(library: Library, array: Any) -> Any:
     return array.pin_memory() if is_on_cpu else array
 
 
+TARGET = "the target of a batch"  # its name in messages
+_EXAMPLES = {3: "bhw", 4: "bhwc", 5: "bthwc"}  # layouts by the number of axes
+
+
 def default_layout(shape: Sequence[int], arg_name: str) -> str:
     """Return `b` for a shape of one axis and `bf` for two; raise PatternError for more axes."""
     if len(shape) not in (1, 2):
         channels_first = len(shape) == 4 and shape[1] <= MAX_IMAGE_CHANNELS < shape[3]
+        layout = "bchw" if channels_first else _EXAMPLES.get(len(shape), "bhwc")
+        option, fields = f'layout="{layout}"', ""
+        if arg_name == TARGET:
+            option = f'layout=(None, "{layout}")'
+            fields = (
+                "; a mask that is cropped and resized like its image is a field, as in "
+                "collate={'image': Collator(...), 'mask': Collator(...)}"
+            )
         raise PatternError(
             f"{arg_name} has {len(shape)} axes, but only one (b) and two (bf) have a default "
-            f'layout; name the axes, as in layout="{"bchw" if channels_first else "bhwc"}"'
+            f"layout; name the axes, as in {option}{fields}"
         )
     return "b" if len(shape) == 1 else "bf"

@@ -13,6 +13,7 @@ from ..._utils.errors import prefix_errors
 from ..._utils.validation import check_int, show
 from ...errors import DataError
 from ..errors import NoSuchArgument
+from ..formats import FIELD_PAIRS
 from ..io.cache import DiskCache
 from ..io.ram_cache import RamCache
 from ..io.reader import Reader
@@ -116,14 +117,16 @@ def prepare_streams(
 
 def find_field_names(sources: Any, fields: Mapping[str, Any] | None) -> tuple[str, ...] | None:
     """Return the keys of a dict of sources, one for each field; None for other sources."""
-    if fields is None or not isinstance(sources, Mapping) or not {*fields} <= {*sources}:
+    if fields is None or not isinstance(sources, Mapping):
         return None
-    unknown = sources.keys() - fields.keys()
-    if unknown:
+    is_one = len(sources) == 1 or any(x in sources for x, _ in FIELD_PAIRS)
+    if is_one and not {*fields} <= {*sources}:  # a function returns the fields
+        return None
+    if unequal := [name for name in (*sources, *fields) if (name in sources) != (name in fields)]:
         raise DataError(
-            f"sources has {', '.join(map(repr, unknown))}, but collate= has the fields "
-            f"{', '.join(fields)}; give equal keys. A source with labels is a field such as "
-            '{"image": {"x": paths, "y": labels}, ...}'
+            f"sources has the keys {', '.join(map(str, sources))}, but collate= has the fields "
+            f"{', '.join(fields)}; give equal keys in place of {', '.join(map(repr, unequal))}. A "
+            'source with labels is a field such as {"image": {"x": paths, "y": labels}, ...}'
         )
     return (*sources,)
 

@@ -86,8 +86,11 @@ def parse_epochs(
     seed: Any,
     shard: Shard | None,
     refill: Any,
+    names: Sequence[str] | None = None,
 ) -> tuple[list[Sampler], EpochLength]:
     """Return a sampler for each index, which orders the records of all processes, and the length.
+
+    `names` are the fields that the sources are, if the caller gave a dict of sources.
 
     Raises
     ------
@@ -109,7 +112,7 @@ def parse_epochs(
         max_batches = -(-max_batches // part.world) * part.world
     length = EpochLength(batch_size, max_batches, bool(plan.even or plan.draws), refill, part)
     samplers = [_remove_end(each) for each in samplers]
-    _check_lengths(samplers, length)
+    _check_lengths(samplers, length, names)
     return samplers, length
 
 
@@ -204,14 +207,21 @@ def _remove_end(sampler: Sampler) -> Sampler:
     return sampler.with_plan(num_batches=None) if sampler.plan.draws else sampler
 
 
-def _check_lengths(samplers: Sequence[Sampler], length: EpochLength) -> None:
+def _check_lengths(
+    samplers: Sequence[Sampler], length: EpochLength, names: Sequence[str] | None
+) -> None:
     """Raise DataError unless all sources have equal numbers of records per epoch."""
     first_count = length.num_records(samplers[0].order(0))
     for number, other in enumerate(samplers[1:], 1):
         count = other.order(0).size
         if other.plan.draws or None in (first_count, count) or first_count == count:
             continue
+        first, second = ("the first source", f"source {number}")
+        cure = f"or {second} needs a sampler that draws"
+        if names is not None:
+            first, second = (f"the field {name}" for name in (names[0], names[number]))
+            cure = "as record i of all fields is one record"
         raise DataError(
-            f"the first source gives {first_count} records an epoch, but source {number} gives "
-            f"{count}; the numbers must be equal, or source {number} needs a sampler that draws"
+            f"{first} gives {first_count} records an epoch, but {second} gives {count}; the "
+            f"numbers must be equal, {cure}"
         )

@@ -235,7 +235,7 @@ def sampled_batcher(
     )
     samplers, length = parse_epochs(
         indexes, sampler, weights=weights, batch_size=batch_size, num_batches=num_batches,
-        drop_last=drop_last, seed=seed, shard=part, refill=refill,
+        drop_last=drop_last, seed=seed, shard=part, refill=refill, names=names,
     )  # fmt: skip
     processing = processing.with_seeds(seed, samplers[0].plan.seed)
     workers, seconds = parse_workers(num_workers, timeout)
@@ -287,6 +287,7 @@ _ARGUMENT_HINTS = {
     "class_names": _CLASSES,
     "classes": _CLASSES,
     "collate_fn": "processor=, which makes a row from a record; collate= joins rows of many sizes",
+    "columns": "open_index(source, columns={'image': ..., 'label': ...}) as the source",
     "copy": "omit it: every batch has memory of its own",
     "device": 'framework="torch" and batch.to("cuda"), or layoutkit.torch.feed(batches, pattern, '
     'device="cuda"), which converts there',

@@ -33,8 +33,15 @@ from ...planning.resize import FIT_MODES
 from ...spec import CPU, DType, as_result_dtype
 from ...threads.limits import get_num_threads
 from ..formats import is_image_name
-from ..sources import Index
-from .batch import ArrayFactory, ViewFactory, check_convert, default_layout, pin_array
+from ..sources import ONE_SOURCE, Index
+from .batch import (
+    TARGET,
+    ArrayFactory,
+    ViewFactory,
+    check_convert,
+    default_layout,
+    pin_array,
+)
 from .collate import RAGGED, BatchStep, CollateStep, FieldsStep, MultiCollateStep, RaggedStep
 from .pixel_options import PixelOptions
 
@@ -266,9 +273,7 @@ class Processing:
             inputs = {name: make(layouts.get(name)) for name in self.fields}
         return Factories(
             inputs,
-            self._make_factory(
-                self.target_layout, "the target of a batch", index.target_classes or None
-            ),
+            self._make_factory(self.target_layout, TARGET, index.target_classes or None),
             self._make_factory("b", "the labels of a batch", index.labels or None),
         )
 
@@ -364,15 +369,18 @@ def complete_processing(
     """
     if has_size and len(indexes) > 1:
         raise DataError(
-            f"size= decodes the images of one source, but there are {len(indexes)}; give a "
-            "processor that combines the results of all of them"
+            f"size= decodes the images of one source, but there are {len(indexes)}; {ONE_SOURCE}"
         )
     if processing.fields is not None and isinstance(processing.processor, Mapping | None):
         processing = _with_field_processor(processing, indexes, has_getter, names)
     if not has_getter and any(index.has_image_lists for index in indexes):
         _check_image_lists(processing, indexes)
     if len(indexes) > 1 and processing.processor is None:
-        raise _make_unjoined_error(len(indexes), processing.collate)
+        raise DataError(
+            f"{len(indexes)} sources need a processor that joins their results; {ONE_SOURCE}; for "
+            "a batch of each, such as images and masks in the same windows, give two dicts, "
+            "{'image': ..., 'mask': ...}, of sources and, as collate=, of their Collators"
+        )
     is_raw = not has_getter and processing.processor is None and processing.collate != RAGGED
     if is_raw and processing.collate is None and (shapes := indexes[0].differing_shapes):
         raise DataError(
@@ -403,23 +411,10 @@ def _check_image_lists(processing: Processing, indexes: Sequence[Index]) -> None
         step = steps[number] if len(steps) == len(indexes) else steps[0]
         if index.has_image_lists and (step is None or type(step) in (Decoder, Reader)):
             raise DataError(
-                f"{index[0].url} has lists of images; give the number of one in open_index, as in "
-                "columns={'image': 'images:0'}, or a processor= that receives the list of bytes"
+                f"{index[0].url} has lists of images; give the number of one, as in open_index("
+                "source, columns={'image': 'images:0'}), or a processor= that receives the list of "
+                "bytes"
             )
-
-
-def _make_unjoined_error(count: int, collate: Any) -> DataError:
-    if collate is None:
-        return DataError(
-            f"{count} sources need a processor that joins their results; files that follow one "
-            'another are one source by wildcards: "p*.rec", "p{0..7}.tar"; arrays of one source '
-            "are {'x': arrays}"
-        )
-    return DataError(
-        f"collate= makes batches of one source, but there are {count}; to make a batch of each, "
-        "such as images and masks in the same windows, give a dict of sources, {'image': ..., "
-        "'mask': ...}, and a dict of their Collators as collate="
-    )
 
 
 _IMAGE_AXES = 3  # of decoded images: h, w, c
@@ -450,9 +445,16 @@ def _with_field_processor(
     if names is None:
         if has_getter and processors is None:
             return processing
+        fields = tuple(processing.fields or ())
+        function = "a function as processor= or get= that returns such a dict"
+        if indexes[0].kind == "items":
+            function = (
+                "get=lambda record: source[record.position] if its items are such dicts, or, of "
+                f"tuples, get=lambda record: dict(zip({fields}, source[record.position]))"
+            )
         raise DataError(
-            f"collate= names the fields {', '.join(processing.fields or ())}; give a dict of "
-            "sources with these keys, or a function as processor= or get= that returns such a dict"
+            f"collate= names the fields {', '.join(fields)}; give a dict of sources with these "
+            f"keys, or {function}"
         )
     from ...images import Reader  # lazy: few Batchers decode images
 

@@ -28,7 +28,7 @@ from ..._utils.validation import check_int, check_path, describe_type, show, typ
 from ...errors import DataError
 from ..errors import check_has_records, reject_unknown
 from ..formats import FORMATS, find_format, is_dataframe, is_image_name
-from ..io.filesystem import is_url
+from ..io.filesystem import expand_pattern, has_wildcards, is_url
 from ..io.zarr import is_store
 from ..labels import check_missing
 from ..records import Record
@@ -262,14 +262,20 @@ _OTHER_KINDS = {
 }  # fmt: skip
 
 
+# The cures of a list of sources that are one, in messages.
+ONE_SOURCE = (
+    "arrays of one source are {'x': arrays}; files of several folders are one list of paths; "
+    'containers that follow one another are one pattern, "p{0..7}.tar"; other sources are '
+    'joined by layoutkit.data.mix([(source, 1) for source in sources], on_end="drop")'
+)
+
+
 def _open(source: Any, kind: Any, place: Partition, options: dict[str, Any]) -> Index:
     if isinstance(source, builtins.list | tuple) and kind != "files":
         if are_several(source):
             raise DataError(
                 "the source is a list of sources, and an index has one: open each of them; "
-                'containers that follow one another are one source by a pattern, "p{0..7}.tar"; '
-                "arrays of one source are {'x': arrays}; sampled_batcher joins the records of "
-                "several sources by a processor"
+                f"{ONE_SOURCE}; sampled_batcher joins the records of several sources by a processor"
             )
     else:
         reject_records(source)
@@ -397,6 +403,10 @@ def _guess_kind(source: Any, path: str | None, columns: Any) -> str:
         return kind
     if is_file_list(path):
         return "files"
+    if has_wildcards(path) and not is_url(path) and (example := _suggest_pattern(path)):
+        raise DataError(
+            f"{path} is not an index: a pattern of images ends with their suffix; give {example!r}"
+        )
     exists = os.path.exists(path)  # no error for too long a name
     reason = "nothing is known of its kind" if exists else "there is no such file"
     raise DataError(
@@ -404,6 +414,15 @@ def _guess_kind(source: Any, path: str | None, columns: Any) -> str:
         "folder of part files, an image, a list of files, or a file: "
         f"{', '.join(f'.{name}' for name in FORMATS)}"
     )
+
+
+def _suggest_pattern(pattern: str) -> str | None:
+    """Return a pattern of the images that a pattern matches, or of those in its folders."""
+    for wider in (pattern, f"{pattern}/*"):
+        image = next(filter(is_image_name, expand_pattern(wider)), None)
+        if image is not None and wider.endswith("*"):
+            return wider + os.path.splitext(image)[1]
+    return None
 
 
 def _source_kind(path: str) -> str | None:

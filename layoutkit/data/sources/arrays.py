@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from itertools import repeat
 from typing import Any
@@ -282,9 +283,13 @@ def field_pair(
     targets = {y for _, y in FIELD_PAIRS}
     if len(arrays) == 1 and targets.isdisjoint(arrays):
         return next(iter(arrays)), "y"
+    names = {name for pair in FIELD_PAIRS for name in pair}
+    fields = ", ".join(f"{key!r}: Collator(...)" for key in arrays)
     raise DataError(
         f"{name} has {', '.join(map(str, arrays)) or 'no arrays'}; an index needs x and, for "
         'labels or targets, y (or input and target); give a mapping of these: {"x": ..., "y": ...}'
+        + f"; for a batch of each, give collate={{{fields}}}"
+        * names.isdisjoint(arrays)
     )
 
 
@@ -353,10 +358,16 @@ def _read_values(values: Any, name: str) -> Array:
         raise DataError(
             f"{name} is not an array: its rows differ in size; give rows of one size"
         ) from error
+    if isinstance(values, str | os.PathLike):
+        raise DataError(
+            f"{name} is {show(values)}, but a path is a source by itself, as in "
+            f"open_index({str(values)!r}); give {name} an array or list with a value for each "
+            "record, such as a list of paths"
+        )
     if not array.ndim:
         raise DataError(
-            f"{name} is {show(values)}; give an array with a row for each record, the path of a "
-            "file or folder, or a list of paths"
+            f"{name} is {show(values)}; give an array with a row for each record, "
+            f"{'the path of a file or folder, ' * (name == 'the source')}or a list of paths"
         )
     return array
 

@@ -102,7 +102,14 @@ def _paths_and_labels(source: Any) -> tuple[list[str], Labels]:
         check_lengths(x_name, len(paths), y_name, labels)
     else:
         paths = source
-    return [as_path(path, number) for number, path in enumerate(paths)], labels
+    files = [as_path(path, number) for number, path in enumerate(paths)]
+    for number, path in enumerate(files):
+        if has_wildcards(path) and not is_url(path) and not os.path.lexists(path):
+            raise DataError(
+                f"file {number} is the pattern {path!r}, but a list has files; give those of each "
+                f"pattern, as in sorted(glob.glob({path!r})), or one pattern as the source"
+            )
+    return files, labels
 
 
 def _expand(pattern: str) -> list[str]:

@@ -86,17 +86,33 @@ def is_item_source(source: Any) -> bool:
 
 
 def reject_iterables(source: Any) -> None:
-    """Raise DataError for an object with a length that can only be iterated, as a DataLoader."""
-    has_items = hasattr(source, "__getitem__") or hasattr(source, "__array__")
-    if hasattr(source, "__iter__") and not has_items and not isinstance(source, set):
+    """Raise DataError for an object that lacks a length, or `[i]`, as a DataLoader does."""
+    if hasattr(source, "__array__") or isinstance(source, set):
+        return
+    kind = describe_type(source)
+    if hasattr(source, "__getitem__") and not hasattr(source, "__len__"):
         raise DataError(
-            f"the source is {describe_type(source)}, which can only be iterated; an index needs a "
-            "length and [i]: give list(source), or lambda: iter(source), a stream that is read in "
-            "order, or the numbers of its records and a function that reads one: "
-            "sampled_batcher({'x': numbers}, get=lambda record: ...)"
+            f"the source is {kind}, which has [i], but no length; give its class a method "
+            "__len__ that returns the number of records"
         )
+    if not hasattr(source, "__iter__") or hasattr(source, "__getitem__"):
+        return
+    if hasattr(source, "dataset"):
+        raise DataError(
+            f"the source is {kind}, which makes batches of its own; give its records, the "
+            "attribute dataset: sampled_batcher(loader.dataset, batch_size=32)"
+        )
+    raise DataError(
+        f"the source is {kind}, which can only be iterated; an index needs a length and [i]: give "
+        "lambda: iter(source), a stream that is read in order, or the numbers of its records and a "
+        "function that reads one: sampled_batcher({'x': numbers}, get=lambda record: ...)"
+    )
 
 
+_FIELDS = (
+    "for a batch of each field, give get=lambda record: source[record.position] and a dict of "
+    "Collators as collate="
+)
 _SELECT = "select them with get=lambda record: source[record.position][:2]"
 
 
@@ -151,7 +167,10 @@ def _pair_of(item: Mapping[str, Any], columns: Mapping[str, Any]) -> tuple[Any, 
         for x, y in FIELD_PAIRS:
             if x in names and {*names} <= {x, y}:
                 return tuple(item[name] for name in (x, y) if name in names)
-    positions = find_columns(names, columns, "an item")
+    try:
+        positions = find_columns(names, columns, "an item")
+    except DataError as error:
+        raise DataError(f"{error}; {_FIELDS}") from None
     places = (positions.image, *positions.labels)
     return tuple(item[names[place]] for place in places)
 

@@ -146,7 +146,7 @@ class ParquetIndex(RangedIndex):
         if len({*map(len, names)}) > 1:
             raise DataError(
                 f"{self._files[0]} and the files after it differ in their columns of labels; give "
-                "files of one schema, or columns={'label': ...}"
+                "files of one schema, or open_index(source, columns={'label': ...})"
             )
         columns = [self._label_values(own) for own in zip(*names, strict=True)]
         classes = [known for _, known in columns]

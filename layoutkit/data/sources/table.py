@@ -141,11 +141,13 @@ def _cells_of(column: Any) -> list[Any]:
 
 
 def is_file_frame(source: Any, columns: Any) -> bool:
-    """Return True for a data frame whose rows are files: it has a column of paths."""
+    """Return True for a data frame whose rows are files: it has a column of paths, or of text."""
     if not is_dataframe(source) or len(source.shape) != 2:
         return False
     names = {str(name).strip() for name in getattr(source, "columns", ())}
-    return columns is not None or not names.isdisjoint(FILE_COLUMNS)
+    if columns is not None or not names.isdisjoint(FILE_COLUMNS):
+        return True
+    return any(isinstance(x, str | os.PathLike) for x in np.ravel(source[:1].to_numpy()))
 
 
 class TableIndex(Index):
@@ -277,7 +279,7 @@ def _targets(rows: TableRows, row_of: Array, label_of: Array) -> tuple[Array, Ar
     if (widths != width).any():
         raise DataError(
             f"{rows.source} has numbers as labels, {width} in some rows and fewer in others; give "
-            "as many in every row, or one column: columns={'label': ...}"
+            "as many in every row, or one column: open_index(source, columns={'label': ...})"
         )
     return np.arange(len(widths)), values.reshape(-1, width)
 

@@ -275,7 +275,8 @@ def _check_dots(samples: _Samples, files: list[str], spec: _ColumnSpec) -> None:
             raise DataError(
                 f"{files[piece.file]}: the member {piece.name!r} is not the image of a sample, as "
                 f"the key ends at the first dot of the file name and its suffix is {suffix!r}; "
-                f"replace the dots in file names, or give columns={{'image': {suffix!r}}}"
+                f"replace the dots in file names, or give open_index(source, "
+                f"columns={{'image': {suffix!r}}})"
             )
 
 
@@ -287,7 +288,7 @@ def _describe_members(suffixes: Counter[str]) -> str:
     rest = ", ..." if len(suffixes) > 10 else ""
     return (
         f"no member with content has the suffix of an image; the suffixes are {', '.join(counts)}"
-        f"{rest}; select others, as in columns={{'image': 'SUFFIX'}}"
+        f"{rest}; select others, as in open_index(source, columns={{'image': 'SUFFIX'}})"
     )
 
 

@@ -222,9 +222,15 @@ def test_records_whose_fields_do_not_fit_are_dropped_by_name(damage, message):
     ("sources", "change", "message"),
     [
         (IMAGES, {}, "collate= names the fields image, mask; give a dict of sources"),
-        ({**SOURCES, "y": [0] * 13}, {}, "sources has 'y', but collate= has the fields"),
-        ({**SOURCES, "mask": MASKS[:9]}, {}, "the numbers must be equal"),
+        ({**SOURCES, "y": [0] * 13}, {}, "give equal keys in place of 'y'. A source"),
+        (
+            {"image": IMAGES, "masks": MASKS},
+            {},
+            "has the keys image, masks, .* equal keys in place of 'masks', 'mask'",
+        ),
+        ({**SOURCES, "mask": MASKS[:9]}, {}, "but the field mask gives 9; the numbers must be"),
         ({**SOURCES, "mask": [MASKS, MASKS]}, {}, "field mask: the source is a list of sources"),
+        (SOURCES, {"collate": None}, "for a batch of each, give collate={'image': Collator"),
         (SOURCES, {"processor": {"masks": np.array}}, "processor has 'masks'"),
         (IMAGES, {"processor": {"mask": np.array}}, "give a dict of sources"),
         (SOURCES, {"collate": {}}, "collate is an empty dict"),
@@ -268,5 +274,5 @@ def test_images_that_a_pattern_does_not_fit_are_an_error_before_the_first_batch(
 
 @pytest.mark.parametrize("collate", [[RANDOM, MASK], RANDOM, "ragged"])
 def test_several_sources_without_fields_name_the_dicts(collate):
-    with pytest.raises(DataError, match=r"one source, .* dict of sources, {'image'"):
+    with pytest.raises(DataError, match=r"2 sources .* two dicts, {'image'.* of sources"):
         sampled_batcher([IMAGES, MASKS], batch_size=2, collate=collate)
