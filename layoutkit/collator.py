@@ -17,6 +17,7 @@ from ._utils import fork
 from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ._utils.spelling import CuresForAttributes
 from ._utils.validation import check_int, describe_type, show, type_name
+from ._utils.warnings import warn
 from .backends import dispatch
 from .backends.collate import (
     check_ignored,
@@ -881,6 +882,12 @@ class Collator(CuresForAttributes):
     ) -> BatchProgram:
         axes = self._options.find_sample_axes(len(sources.shape), sources.shape)
         window = axes.window(np.array(key[:1], np.int64), is_padded=True)
+        cure = axes.find_channels_first(sources.shape)
+        if cure and window[0] > sources.shape[0]:
+            warn(
+                f'"{axes.pattern.text}" enlarges sample 0, of shape {sources.shape}, along '
+                f"{axes.names[0]}, and keeps its {sources.shape[-1]} channels{cure}"
+            )
         window_key = (axes.sample.ndim, window, *key[1:])
         program = self._programs.get(window_key)
         if program is None:

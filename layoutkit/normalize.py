@@ -102,7 +102,13 @@ def parse_constant(name: str, value: Any) -> float | AxisConstants | Traced:
                 f'of its indices: {name}={{"f": [...]}}'
             )
         [(axis, values)] = value.items()
-        return _along(axis_name(axis), parse_constant(f'{name}["{axis}"]', values))
+        constant = parse_constant(f'{name}["{axis}"]', values)
+        if isinstance(constant, float):
+            raise ArgumentError(
+                f"{name} is {show(value)}, one number along an axis; give {name}={show(values)}, "
+                f'or a number for each index, as in {name}={{"{axis}": [...]}}'
+            )
+        return _along(axis_name(axis), constant)
     array = _array(name, value)
     if isinstance(array, Traced):
         return array

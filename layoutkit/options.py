@@ -601,16 +601,18 @@ def _parse_longest(
     """
     axes = [name for name in _find_single_axes(pattern) if name != pattern.source.name(letter)]
     offset = keywords.get("offset")
+    is_random = isinstance(offset, str) and sizes.isdisjoint(axes)  # along no other axis
     for name in names:
         if name not in axes:
             raise ArgumentError(
                 f'{name}="{LONGEST}" pads an axis of a sample, but {name} is not an axis of its '
                 f'own on the left of "{pattern.text}"; reshape samples whose axes are folded'
             )
-        if isinstance(offset, Mapping) and name in offset:
+        if is_random or (isinstance(offset, Mapping) and name in offset):
+            omitted = "offset" if is_random else f"{name} in offset"
             raise ArgumentError(
                 f'offset={show(offset)} with {name}="{LONGEST}", whose windows begin where samples '
-                f"do; omit {name} in offset, or give a size, as in {name}=100"
+                f"do; omit {omitted}, or give a size, as in {name}=100"
             )
     check_bool("lengths", keywords.get("lengths", False), ArgumentError)
     has_windows = keywords.get("resize") is None and not sizes.isdisjoint(axes)

@@ -3,6 +3,7 @@
 import pickle
 import re
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -843,9 +844,33 @@ def test_samples_of_other_channels_name_those_that_all_have(counts, channels, op
 
 
 def test_samples_of_other_bands_are_cropped():
-    samples = [np.zeros((4, 4, count), np.uint8) for count in (6, 5)]
-    with pytest.raises(layoutkit.ShapeError, match="or give its window, as in c=224"):
+    samples = [np.zeros((8, 8, count), np.uint8) for count in (6, 5)]
+    with pytest.raises(layoutkit.ShapeError, match="or give its window, as in c=5 or"):
         layoutkit.collate(samples, "hwc->bchw")
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "warns"),
+    [
+        ((3, 40, 30), {"h": 16, "w": 16, "resize": "bilinear"}, True),
+        ((3, 40, 30), {"h": 50, "w": 50, "fill": 0}, True),
+        ((4, 9, 5), {"h": 5, "w": 5, "resize": "area"}, True),
+        ((4, 9, 5), {"h": 4, "w": 5, "resize": "area"}, False),
+        ((5, 9, 5), {"h": 6, "w": 5, "resize": "area"}, False),
+        ((4, 9, 4), {"h": 5, "w": 5, "resize": "area"}, False),
+    ],
+)
+def test_channels_that_are_enlarged_as_rows_are_a_warning(shape, options, warns):
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        layoutkit.collate([np.zeros(shape, np.uint8)] * 2, "hwc->bchw", **options)
+    assert [("begins with chw->" in str(x.message)) for x in issued] == [True] * warns
+
+
+def test_channels_of_several_widths_are_not_given_a_window():
+    samples = [np.zeros((3, 40, width), np.uint8) for width in (30, 60)]
+    with pytest.raises(layoutkit.ShapeError, match="begins with chw->"):
+        layoutkit.collate(samples, "hwc->bchw", h=16, w=16, resize="bilinear")
 
 
 @pytest.mark.parametrize("change", ["clear", "pop", "double", "replace"])

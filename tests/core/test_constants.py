@@ -573,3 +573,12 @@ def test_a_pattern_by_keyword():
         convert(x, "bhw->bhw", pattern="bhw->bhw")
     with pytest.raises(LayoutkitError):
         convert(x, pattern=3)
+
+
+@pytest.mark.parametrize("axis", ["c", "x"])
+def test_one_number_along_an_axis_is_an_error(axis):
+    x = np.zeros((1, 2, 2, 3), np.uint8)
+    with pytest.raises(ArgumentError, match=r"one number along an axis; give mean=2, or"):
+        convert(x, "bhwc->bchw", dtype="float32", mean={axis: 2})
+    with pytest.raises(ArgumentError, match=r"one number along an axis; give std=2, or"):
+        convert(x, "bhwc->bchw", dtype="float32", std={axis: 2})

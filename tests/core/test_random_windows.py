@@ -207,7 +207,8 @@ def test_bad_options_of_windows(options, match):
 @pytest.mark.parametrize(
     ("pattern", "options", "match"),
     [
-        ("hwc->bchw", {"offset": "random"}, "has no window along h, w, c; .* h=224"),
+        ("hwc->bchw", {"offset": "random"}, "has no window along h, w; .* h=224"),
+        ("hwc->bchw", {"h": "longest", "w": "longest", "offset": "random"}, "omit offset"),
         ("xc->bxc", {"x": 3, "flip": "random"}, "along w, but .* one of x, c"),
     ],
 )

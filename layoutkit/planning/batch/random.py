@@ -436,7 +436,9 @@ def _parse_offset(option: Any, axes: CropAxes, crop: Any) -> tuple[tuple[str, An
         offsets[name] = RANDOM
     lacking = [name for name, value in offsets.items() if value == RANDOM and name not in cropped]
     if lacking or (option is not None and not offsets):
-        others = axes.placed if axes.resized else [*axes.axis_indices] or ["h", "w"]
+        others = axes.placed
+        if not axes.resized:
+            others = [name for name in axes.axis_indices if name != CHANNEL] or ["h", "w"]
         raise _make_no_window_error(option, axes, lacking or others)
     return tuple(offsets.items())
 

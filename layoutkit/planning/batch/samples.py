@@ -51,8 +51,9 @@ class SampleAxes:
         shape    of the sample
         """
         *others, last = self.sample.to_text(" ").split(" ")
-        is_swapped = shape[0] <= MAX_IMAGE_CHANNELS < shape[-1]
-        if len(shape) < 3 or last != CHANNEL or not is_swapped or len(others) != len(shape) - 1:
+        if len(shape) < 3 or last != CHANNEL or len(others) != len(shape) - 1:
+            return ""
+        if not shape[0] <= MAX_IMAGE_CHANNELS < shape[-1]:
             return ""
         left = ("" if max(map(len, others)) == 1 else " ").join([last, *others])
         return f"; or are its channels first? Then the pattern begins with {left}->"
@@ -123,7 +124,8 @@ class SampleAxes:
                 number, column = map(int, np.argwhere(differs)[0])
                 axis = np.arange(self.sample.ndim)[self._fixed_columns][column]
                 name = "".join(self.sample.named[axis])
-                fix = _suggest_size(name, shapes[:, axis], int(axis))
+                fix = self.find_channels_first(first) if name == CHANNEL else ""
+                fix = fix or _suggest_size(name, shapes[:, axis], int(axis))
                 raise ShapeError(
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
@@ -228,7 +230,9 @@ def _suggest_size(name: str, sizes: Array, axis: int) -> str:
     if name == CHANNEL and smallest <= MAX_IMAGE_CHANNELS:
         channels = f"; or give channels={tuple(range(smallest))}, which all samples have"
         return _suggest_rgb(sizes, axis) or channels
-    return f'; or give its window, as in {name}=224 or {name}="{LONGEST}"' if len(name) == 1 else ""
+    example = f"={smallest}" if name == CHANNEL else "=224"
+    is_axis = len(name) == 1
+    return f'; or give its window, as in {name}{example} or {name}="{LONGEST}"' if is_axis else ""
 
 
 @lru_cache(maxsize=1024)
