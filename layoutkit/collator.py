@@ -304,7 +304,7 @@ class Collator(CuresForAttributes):
     def __call__(
         self,
         samples: Any,
-        *,
+        *more: Never,
         indices: Any = None,
         offset: Any = None,
         flip: Any = None,
@@ -332,6 +332,11 @@ class Collator(CuresForAttributes):
         """
         if unknown:
             refuse_in_call("Collator", unknown, _CALL_KEYWORDS)
+        if more:
+            raise ArgumentError(
+                f"a call of a Collator got {show(more[0])} after the samples; give samples as one "
+                "list, collator([a, b]), and others by name, as in indices=[0, 2]"
+            )
         if is_compiling():
             if self._is_random and placements is None:
                 raise _make_graph_error()

@@ -57,6 +57,8 @@ def as_numpy(x: Any, arg_name: str = "x") -> Array:
             fix = f'pass numpy.load("{x}"{mode})'
         if isinstance(x, str) and ("->" in x or x.isalpha()):
             fix = "the layout and the array may be in the wrong order"
+            if arg_name == "out":
+                fix = "out= is an array, and the pattern has the layout of the result"
     kind = describe_type(x)
     raise ArgumentError(f"{arg_name} is {kind}, not a NumPy array; {fix}")
 

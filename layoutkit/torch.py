@@ -42,9 +42,10 @@ from .backends.torch.tensors import find_concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
 from .data.loader.batch import Batch, map_arrays
-from .data.loader.batcher import Batcher
+from .data.loader.batcher import Batcher, find_input_layouts
 from .errors import ArgumentError, LayoutkitError, ShapeError
 from .fields import FieldCollators
+from .layout.parsing import parse_layout, with_batch_axis
 from .memory import in_native_order
 from .options import check_key
 from .planning.batch.layout import check_same_rank_and_dtype
@@ -53,6 +54,11 @@ from .watch.recorder import Recorder, count_workers
 from .watch.report import MIN_BYTES, Report
 
 __all__ = ["Collator", "Convert", "Feed", "FieldCollator", "Positions", "collate", "feed", "watch"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 _torch: Any = import_module("torch")
 _collating: Any = import_module("torch.utils.data._utils.collate")
@@ -289,10 +295,16 @@ class FieldCollator:
             )
         first = _without_position(samples[0])
         names = [*items_of(first)]
-        if not {*self._names} <= {*names} or "placements" in names:
+        lacking = [repr(name) for name in self._names if name not in names]
+        if lacking:
             raise ArgumentError(
-                f"a sample, a {type_name(first)}, has {', '.join(map(repr, names))}; it needs "
-                f"{', '.join(map(repr, self._names))}, and no 'placements'"
+                f"a sample, a {type_name(first)}, has {', '.join(map(repr, names))}, but not "
+                f"{', '.join(lacking)}, which the FieldCollator names; give both one name"
+            )
+        if "placements" in names:
+            raise ArgumentError(
+                f"a sample, a {type_name(first)}, has 'placements', which in a batch are the "
+                "placements of its windows; rename this field of the samples"
             )
         columns: dict[Any, list[Any]] = {name: [] for name in names}
         for number, sample in enumerate(samples):
@@ -368,8 +380,10 @@ class Positions(_torch.utils.data.Dataset):
             return
         counts[2] = True
         warn(
-            f"samples of Positions are read again under epoch {int(self._epoch)}, so that their "
-            "random windows are the same as before; call set_epoch(epoch) before each epoch"
+            f"samples of Positions are read again under epoch {int(self._epoch)}, so that random "
+            "windows of them are the same as before; call set_epoch(epoch) before each epoch, or "
+            "omit Positions if no windows are random. A sampler that repeats samples in an epoch "
+            "repeats their windows"
         )
 
 
@@ -561,7 +575,8 @@ def feed(
     Raises
     ------
     ArgumentError
-        During iteration: a batch does not have an item `key`, or an array of the pattern's rank.
+        The layout of a Batcher has the axes of the pattern in another order. During iteration: a
+        batch does not have an item `key`, or an array of the pattern's rank.
     """
     return Feed(loader, Converter(pattern, device=device, **keywords), key)
 
@@ -574,6 +589,8 @@ class Feed:
         self.loader = loader
         self.converter = converter
         self.key = key
+        if isinstance(loader, Batcher):
+            self._check_layout(find_input_layouts(loader))
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -591,6 +608,24 @@ class Feed:
 
     def __repr__(self) -> str:
         return f"Feed({type_name(self.loader)}, {self.converter!r})"
+
+    def _check_layout(self, layouts: Mapping[Any, str | None]) -> None:
+        """Raise ArgumentError if the input has the axes of the pattern in another order.
+
+        layouts    of the arrays of an input, by field or number; None if one is not known
+        """
+        pattern = self.converter.options.pattern
+        left = with_batch_axis(pattern.left)
+        names = [self.key] if self.key in layouts else [*layouts]
+        parsed = [with_batch_axis(parse_layout(x)) for name in names if (x := layouts[name])]
+        for layout in parsed:
+            if layout.ndim == left.ndim:
+                if sorted(layout.named) == sorted(left.named) and layout.named != left.named:
+                    raise ArgumentError(
+                        f'batches of the Batcher are {layout}, but "{pattern.text}" converts '
+                        f'{left}; give "{layout}->{with_batch_axis(pattern.right)}"'
+                    )
+                return
 
     def _convert(self, batch: Any) -> Any:
         if isinstance(batch, Batch):

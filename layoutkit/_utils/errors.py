@@ -93,7 +93,8 @@ def reject_unknown(
     """
     for name in names:
         parameters = inspect.signature(function).parameters.values()
-        known = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        known = [p.name for p in parameters if p.kind not in variable and p.name != "self"]
         cure = cures.get(name) or find_keyword(name, known)
         raise error_class(f"{function.__name__} has no {name}=; {cure}")
 

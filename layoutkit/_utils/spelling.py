@@ -29,10 +29,13 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "crop": "use collate(images, pattern, h=, w=), with offset= for each window's corner",
         "decode": "use read(file or bytes), or as a processor of batches Reader() or Decoder(size)",
         "imdecode": "use read(bytes)",
-        "imread": "use read(path)",
-        "open": "use read(path)",
-        "resize": "use fit(image, size, 'stretch'), or collate(images, pattern, h=, w=, "
-        "resize='bilinear')",
+        "letterbox": "use fit(image, size, 'pad')",
+        **dict.fromkeys(("imread", "load", "open"), "use read(path)"),
+        **dict.fromkeys(
+            ("Resize", "resize"),
+            "use fit(image, size, 'stretch'), or collate(images, pattern, h=, w=, "
+            "resize='bilinear')",
+        ),
     },
     "layoutkit": {
         **dict.fromkeys(
@@ -62,6 +65,8 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
     "Converter": {
         "apply": "call it: converter(x)",
         "convert": "call it: converter(x)",
+        "cuda": 'results are on the device of x, or of Converter(pattern, device="cuda")',
+        **dict.fromkeys(("eval", "train"), "omit it: a conversion is the same in both modes"),
         "forward": "call it: converter(x)",
         "to": 'results are on the device of x, or of Converter(pattern, device="cuda")',
         "transform": "call it: converter(x)",
@@ -69,6 +74,7 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
     "Collator": {
         "collate": "call it: collator(samples)",
         "collate_fn": "it is one itself: DataLoader(dataset, collate_fn=collator)",
+        "cuda": 'batches are on the device of the samples, or of Collator(pattern, device="cuda")',
         "draw": "use place(samples), which draws the windows of a call",
         "forward": "call it: collator(samples)",
         "placement": "use place(samples), which returns the placements of a call",

@@ -582,7 +582,8 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     add("--min-bytes", type=nonnegative_int, default=MIN_BYTES, metavar="N", help=bytes_help)
     add("script", metavar="SCRIPT", help="a Python file")
     arguments_help = "arguments of the script"
-    add("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help=arguments_help)
+    remainder = add("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help=arguments_help)
+    remainder.required = False  # argparse of Python 3.11 would name it if SCRIPT is missing
 
 
 def _add_warmup(parser: argparse.ArgumentParser) -> None:

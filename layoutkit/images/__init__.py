@@ -35,3 +35,7 @@ __all__ = ["Augmenter", "Decoder", "Reader", "YUVFrames", "fit", "placement", "r
 
 def __getattr__(name: str) -> Any:
     raise make_attribute_error(f"module {__name__!r}", name, "layoutkit.images")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -244,8 +244,8 @@ class Report:
         if folder is not None:
             uri = (folder / row.path).as_uri()
             place = f'<a href="{escape(uri)}#L{row.line}">{place}</a>'
-        text = escape(row.replacement)
-        text = f"<code>{text}</code>" if row.is_code else text
+        call, *rest = escape(row.replacement).partition(_ARITHMETIC)
+        text = "".join([f"<code>{call}</code>" if row.is_code else call, *rest])
         text += f"<br>undone by {escape(row.undone_by)}" if row.undone_by else ""
         return (
             f"<tr><td><span style='color:{color}'>&#9632;</span> {place}</td>"
@@ -277,6 +277,7 @@ class Report:
         )
 
 
+_ARITHMETIC = ", with scale=, mean= and std= for the arithmetic"
 _NUMBERS = ("count", "MB", "ms", "share")
 _NUMBER = " class=number"
 
@@ -331,7 +332,7 @@ def _replacement(copy: Copy) -> str:
     if copy.chain.arithmetic:
         lines = ", ".join(str(line) for line in sorted({p.line for p in copy.chain.arithmetic}))
         plural = "s" * ("," in lines)
-        text += f", with scale=, mean= and std= for the arithmetic of line{plural} {lines}"
+        text += f"{_ARITHMETIC} of line{plural} {lines}"
     return text
 
 

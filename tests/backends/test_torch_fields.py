@@ -123,11 +123,17 @@ def test_samples_that_do_not_fit_are_named(change, message):
         FieldCollator(FIELDS)(samples)
 
 
-@pytest.mark.parametrize("change", [{"placements": 1}, {"mask": None}])
-def test_samples_need_the_fields_and_no_placements(change):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"placements": 1}, "has 'placements', .*; rename this field"),
+        ({"mask": None}, "but not 'mask', which the FieldCollator names; give both one name"),
+    ],
+)
+def test_samples_need_the_fields_and_no_placements(change, message):
     sample = {**make_samples(1)[0], **change}
     sample = {name: value for name, value in sample.items() if value is not None}
-    with pytest.raises(ArgumentError, match="it needs 'image', 'mask', and no 'placements'"):
+    with pytest.raises(ArgumentError, match=message):
         FieldCollator(FIELDS)([sample])
 
 

@@ -11,7 +11,10 @@ from layoutkit import ArgumentError
 from layoutkit.torch import Collator, Positions, collate
 
 CROP = Collator("hwc->bchw", h=4, w=4, offset="random", seed=0)
-MESSAGE = r"read again under epoch {}, so that .* the same as before; call set_epoch\(epoch\)"
+MESSAGE = (
+    r"read again under epoch {}, so that random windows .* the same as before; "
+    r"call set_epoch\(epoch\) .* or omit Positions"
+)
 
 
 def make_positions(count=12):

@@ -110,8 +110,10 @@ def test_arithmetic_in_place():
     def scaled():
         PHOTOS.float().div_(255).permute(0, 3, 1, 2).contiguous()
 
-    (row,) = (row for row in watched(scaled).rows() if row.kind != "cast")
+    report = watched(scaled)
+    (row,) = (row for row in report.rows() if row.kind != "cast")
     assert 'dtype="float32"), with scale=, mean= and std= for the arithmetic' in row.replacement
+    assert ")</code>, with scale=, mean= and std=" in report.to_html()
     weight = torch.rand(8, 12)
 
     def trained():

@@ -99,6 +99,9 @@ def test_dir_lists_the_api_and_nothing_else():
     installed = {name for name in ("keras", "sklearn", "torch") if importlib.util.find_spec(name)}
     assert dir(layoutkit) == sorted({*layoutkit.__all__, "errors", *installed})
     assert all(hasattr(layoutkit, name) for name in dir(layoutkit))
+    for name in ["data", "images", *installed & {"torch"}]:
+        module = getattr(layoutkit, name)
+        assert dir(module) == sorted(module.__all__)
 
 
 def test_data_is_found_by_its_name_and_loaded_then(tmp_path):

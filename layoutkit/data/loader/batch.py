@@ -293,7 +293,7 @@ class ViewFactory:
         *,
         convert: Converter | None = None,
     ) -> None:
-        self._layout = layout if convert is None else result_layout(convert)
+        self.result_layout = layout if convert is None else result_layout(convert)
         self._arg_name = arg_name
         self._classes = classes
         self._convert = convert
@@ -316,7 +316,7 @@ class ViewFactory:
         template = self._template
         key = array.dtype, array.shape[1:]
         if template is None or key != self._template_key:
-            layout = self._layout or default_layout(array.shape, self._arg_name)
+            layout = self.result_layout or default_layout(array.shape, self._arg_name)
             view: DataView = view_for_layout(layout, array, self._classes)
             self._template = view.sub(0, 0)
             self._template_key = key
@@ -332,6 +332,11 @@ class ArrayFactory:
     layout: str | None = None  # of arrays before the conversion
     convert: Converter | None = None
     is_pinned: bool = False  # True: tensors of torch are in page-locked memory
+
+    @property
+    def result_layout(self) -> str | None:
+        """The layout of the arrays of a batch, after the conversion; None: it is not known."""
+        return self.layout if self.convert is None else result_layout(self.convert)
 
     def __call__(self, array: Any) -> Any:
         """Return the arrays of a batch in the library, without copying them, or converted.

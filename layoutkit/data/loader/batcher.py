@@ -24,6 +24,13 @@ from .signature import RunSpec
 from .worker_pool import wait_or_run
 
 
+def find_input_layouts(batcher: Batcher) -> dict[Any, str | None]:
+    """Return the layout of each array of an input, by field or number; None: it is not known."""
+    inputs = batcher._config.factories.inputs
+    named = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs)
+    return {name: factory.result_layout for name, factory in named}
+
+
 class Batcher(CuresForAttributes, BatchLoop[Batch]):
     """An iterable over batches, epoch by epoch; created by `sampled_batcher`.
 

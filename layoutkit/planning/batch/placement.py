@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeAlias, overload
 
 import numpy as np
 
 from ..._utils.cache import MAX_KEPT
+from ..._utils.errors import reject_unknown
 from ..._utils.indexing import as_array, normalize_index, normalize_indices, normalize_slice
 from ..._utils.validation import as_int, check_bool, describe_type, show, type_name
 from ...errors import ArgumentError, DtypeError, ShapeError
@@ -87,7 +88,12 @@ class Placement(NamedTuple):
         return self._with_ordered_corners((values - offset) / scale)
 
     def fit_boxes(
-        self, boxes: Any, clip: bool = True, min_size: float = 0, min_visible: float = 0.0
+        self,
+        boxes: Any,
+        clip: bool = True,
+        min_size: float = 0,
+        min_visible: float = 0.0,
+        **unknown: Never,
     ) -> tuple[Array, Array]:
         """Map boxes of the image to the window, without the boxes that are not visible there.
 
@@ -121,6 +127,8 @@ class Placement(NamedTuple):
             `boxes` is not (n, 4), not of numbers, not finite or a box has its corners in another
             order; `min_size` or `min_visible` is not a number in its range.
         """
+        if unknown:
+            reject_unknown(Placement.fit_boxes, unknown, _BOX_CURES)
         check_bool("clip", clip, ArgumentError)
         _check_limit("min_size", min_size, inf)
         _check_limit("min_visible", min_visible, 1)
@@ -168,6 +176,13 @@ def _check_limit(name: str, value: Any, most: float) -> None:
         raise ArgumentError(f"{name}={show(value)}; it must be a number, {limits}")
 
 
+_XYWH = "a box of x, y, width and height is x, y, x + width, y + height"
+_BOX_CURES = dict.fromkeys(
+    ("bbox_format", "box_format", "fmt", "format", "in_fmt"),
+    f"boxes are x1, y1, x2, y2 in pixels; {_XYWH}",
+)
+
+
 def _check_boxes(boxes: Any) -> Array:
     """Return boxes as an array (n, 4); raise if they are not boxes of numbers in order."""
     array = as_array(boxes)
@@ -183,7 +198,7 @@ def _check_boxes(boxes: Any) -> Array:
     for number in np.flatnonzero(~is_valid):
         raise ArgumentError(
             f"box {number} is {array[number].tolist()}; give finite x1, y1, x2, y2 with x1 <= x2 "
-            "and y1 <= y2 (a box of x, y, width and height is x, y, x + width, y + height)"
+            f"and y1 <= y2 ({_XYWH})"
         )
     return array
 
@@ -378,7 +393,8 @@ def placements_as_lists(placements: Placements) -> dict[str, Any]:
 def _check_type(placements: Any) -> Placements:
     if not isinstance(placements, Placements):
         raise ArgumentError(
-            f"placements is {describe_type(placements)}; give what Collator.place returns"
+            f"placements is {describe_type(placements)}; give what Collator.place returns, or a "
+            "part of it, such as placements[:1] or placements[[2, 0]]"
         )
     return placements
 

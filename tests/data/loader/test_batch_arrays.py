@@ -370,6 +370,21 @@ def test_feed_converts_a_field_of_records():
     assert torch.equal(found["boxes"].data, expected["boxes"].data)
 
 
+@pytest.mark.parametrize("framework", [None, "torch"])
+@pytest.mark.parametrize(("kind", "key"), [("crops", None), ("fields", "image"), ("rows", None)])
+def test_feed_refuses_the_axes_of_a_batcher_in_another_order(kind, key, framework):
+    pytest.importorskip("torch")
+    from layoutkit.torch import feed
+
+    convert = {"convert": Converter("bhwc->bchw")} if kind == "rows" else {}
+    with _open(kind, framework=framework, **convert) as batches:
+        message = 'are bchw, but "nhwc->nchw" converts bhwc; give "bchw->bchw"'
+        with pytest.raises(ArgumentError, match=message):
+            feed(batches, "nhwc->nchw", key=key)
+        batch = next(iter(feed(batches, "bchw->bchw", key=key))).input
+    assert (batch if key is None else batch[key]).shape[1] == 3
+
+
 def test_feed_passes_batches_without_records_on():
     pytest.importorskip("torch")
     from layoutkit.torch import feed
