@@ -26,6 +26,7 @@ from .backends.collate import (
     stack_recorded_windows,
     view_memory,
 )
+from .backends.containers import find_pixels_cure
 from .backends.cupy import CudaAdapter
 from .backends.items import ItemColumns, Positioned, check_no_none, split_items, stack_values
 from .converter import ArgumentCache, Converter
@@ -384,13 +385,20 @@ class Collator(CuresForAttributes):
     ) -> Any:
         if crops.size is not None and self._packed is None:
             raise _make_size_error(self.pattern, crops.size)
-        if self._has_crops and crops.placements is None:
-            arrays, crops = self._find_crops(arrays, indices, crops, positions, epoch)
-        if self._packed is not None:
-            return self._export_packed(self._packed(arrays, crops, out))
-        if self._options.longest or self._options.lengths:
-            return self._collate_padded(arrays, indices, crops, out)
-        return self._collate_in_memory_order(arrays, indices, crops, out)
+        try:
+            if self._has_crops and crops.placements is None:
+                arrays, crops = self._find_crops(arrays, indices, crops, positions, epoch)
+            if self._packed is not None:
+                return self._export_packed(self._packed(arrays, crops, out))
+            if self._options.longest or self._options.lengths:
+                return self._collate_padded(arrays, indices, crops, out)
+            return self._collate_in_memory_order(arrays, indices, crops, out)
+        except ShapeError as error:
+            samples = arrays if isinstance(arrays, list | tuple) else ()
+            cure = find_pixels_cure(samples, "sample", self._sample_layout.ndim)
+            if cure is None:
+                raise
+            raise ShapeError(f"{error}; {cure}") from None
 
     def _collate_padded(
         self, arrays: Sequence[Any], indices: Any, crops: CropArgs, out: Any

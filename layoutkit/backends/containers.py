@@ -94,6 +94,26 @@ class _Buffer(_Memory):
             raise make_memory_error(arg_name, x, f"pass a numpy.ndarray ({error})") from error
 
 
+_COLOR_AXES = 3  # of images with channels: h, w, c
+
+
+def find_pixels_cure(values: Sequence[Any], name: str, ndim: int) -> str | None:
+    """Return how to get `ndim` axes of encoded bytes, or three of an image without channels.
+
+    None if there are no such values; `name` stands for one of them.
+    """
+    for value in values:
+        if isinstance(value, bytes | bytearray) and ndim != 1:
+            return f"for the pixels of an encoded image, pass layoutkit.images.read({name})"
+        is_image = hasattr(value, "getbands")  # of Pillow
+        if is_image and len(value.getbands()) == 1 and ndim == _COLOR_AXES:
+            return (
+                f'an image of mode "{value.mode}" has no axis of channels: pass '
+                f'{name}.convert("RGB")'
+            )
+    return None
+
+
 class ListAdapter(Container):
     """The adapter of lists and tuples of arrays of one shape and dtype, stacked as a batch.
 

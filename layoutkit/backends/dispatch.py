@@ -19,7 +19,7 @@ from ..cuda.accumulate import DeviceSums
 from ..cuda.memory import DeviceArray, check_same_device
 from ..cuda.program import DevicePrograms
 from ..cuda.transfers import DeferredArray, download, upload
-from ..errors import ArgumentError, DeviceError
+from ..errors import ArgumentError, DeviceError, ShapeError
 from ..memory import Array
 from ..planning.plan import (
     check_no_out,
@@ -31,7 +31,7 @@ from ..planning.plan import (
 from ..planning.plan import make_memory_order_options as in_memory_order
 from ..spec import CPU, DType, device_ordinal
 from .base import NUMPY, Adapter
-from .containers import ListAdapter, array_protocol_adapter
+from .containers import ListAdapter, array_protocol_adapter, find_pixels_cure
 from .cupy import CUPY, CudaAdapter, ForeignAdapter, sum_key
 from .gradients import take_channels
 from .registry import call_backend_hook
@@ -159,7 +159,12 @@ def dispatch_conversion(converter: Converter, x: Any, out: Any) -> Any:
         return _convert_on_gpu(converter, adapter, x, out)
     if converter.targets_gpu:
         return convert_on_gpu(converter, adapter, adapter.to_numpy(x, "x"), out)
-    return _convert_on_cpu(converter, adapter, x, out)
+    try:
+        return _convert_on_cpu(converter, adapter, x, out)
+    except ShapeError as error:
+        if cure := find_pixels_cure([x], "x", options.pattern.left.ndim):
+            raise ShapeError(f"{error}; {cure}") from None
+        raise
 
 
 def _device_programs(converter: Converter) -> DevicePrograms:

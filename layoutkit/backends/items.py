@@ -11,6 +11,7 @@ import numpy as np
 from .._utils.validation import describe_type
 from ..errors import ArgumentError
 from ..layout.parsing import Layout
+from .containers import find_pixels_cure
 from .dispatch import as_array
 
 
@@ -57,9 +58,12 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
             return None
         if not candidates:
             kinds = ", ".join(f"{name!r}: {_describe(item)}" for name, item in items.items())
+            cure = (
+                find_pixels_cure([*items.values()], "item", layout.ndim)
+                or "name the item with key="
+            )
             raise ArgumentError(
-                f"sample 0 has no item of rank {layout.ndim}, "
-                f"as {layout} needs: {kinds}; name the item with key="
+                f"sample 0 has no item of rank {layout.ndim}, as {layout} needs: {kinds}; {cure}"
             )
         key = candidates[0]
     if key not in items:

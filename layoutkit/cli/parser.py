@@ -352,7 +352,10 @@ def _assign_positionals(arguments: argparse.Namespace, rest: list[str]) -> list[
     if not words[-1]:
         return []
     if "->" not in words[-1] and any("->" in word for word in words):
-        raise ArgumentError("PATTERN comes last: layoutkit convert SRC DST PATTERN")
+        raise ArgumentError(
+            f"PATTERN comes last: layoutkit convert SRC DST PATTERN; {words[-1]!r} follows it, and "
+            "is the value of no option (--flip, for example, has none)"
+        )
     try:
         pattern(words[-1])
     except argparse.ArgumentTypeError as error:
@@ -381,6 +384,8 @@ def _unrecognized_message(command: str, unknown: Sequence[str]) -> str:
     name = next((name for name in names if name in _PYTHON_ONLY), None)
     if "memory" in names:
         fix = "an array file is in C order: give that order as the right side of PATTERN"
+    elif command == "batches" and "shuffle" in names:
+        fix = "give --sampler shuffle"
     elif name is not None:
         fix = f"{name}= is for Python only, as in {_PYTHON_ONLY[name]}"
     elif command in ("convert", "batches") and all(_is_number(word) for word in unknown):

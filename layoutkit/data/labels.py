@@ -415,7 +415,7 @@ def read_labels(values: Any, name: str, is_untyped: bool = False) -> Labels:
     """Return the labels in an array with one axis or a list of single values.
 
     An array of a floating, complex or boolean dtype contains targets, unless labels are missing and
-    the others are whole.
+    the others are whole. So does a list of bools only.
 
     Raises
     ------
@@ -448,6 +448,8 @@ def read_labels(values: Any, name: str, is_untyped: bool = False) -> Labels:
 def _read_objects(values: list[Any], name: str, is_untyped: bool) -> Labels:
     unlabeled = np.fromiter(map(is_missing, values), bool, len(values))
     present = [value for value, gap in zip(values, unlabeled.tolist(), strict=True) if not gap]
+    if values and all(isinstance(value, bool | np.bool_) for value in values):
+        return Labels([], None, np.array(values))
     codes: dict[Any, int] = {}
     try:
         inverse = [codes.setdefault(value, len(codes)) for value in present]

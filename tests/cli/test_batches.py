@@ -118,6 +118,12 @@ def test_columns_of_a_table_are_given_by_name(photos, tmp_path, capsys, batches)
     assert batches(tmp_path / "t.csv", "--columns", "image=photo,label=")["classes"] is None
 
 
+def test_shuffle_names_the_sampler(photos, capsys):
+    assert _run(photos, "--shuffle") == 2
+    assert "unrecognized arguments: --shuffle; give --sampler shuffle" in capsys.readouterr().err
+    assert _run(photos, "--sampler", "shuffle") == 0
+
+
 # ---- tables --------------------------------------------------------------------------------
 
 

@@ -454,6 +454,7 @@ def test_it_runs_in_a_thread(source, tmp_path):
             "write the pattern in quotes, such as 'bhwc->bchw', and remove",
         ),
         (["x.npy", "bhwc->bchw", "y.npy"], "PATTERN comes last"),
+        (["x.npy", "y.npy", "bhwc->bchw", "--flip", "w"], "'w' follows it, and is the value of no"),
         (["x.npy", "y.npy"], "the following arguments are required: PATTERN"),
         (["x.npy"], "the following arguments are required: DST, PATTERN"),
         (["--mean", "1", "2", "3", "x.npy", "y.npy", "bhwc->bchw"], "separate numbers by commas"),

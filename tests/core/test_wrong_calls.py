@@ -68,6 +68,21 @@ class Unsized:
         return X[place]
 
 
+class Gray:
+    """A gray image, as Pillow makes them."""
+
+    mode = "L"
+
+    def getbands(self):
+        return ("L",)
+
+    def convert(self, mode):
+        return X[0]
+
+    def __array__(self, dtype=None, copy=None):
+        return X[0, ..., 0]
+
+
 def first_batch(source, collate=None, **options):
     """Return the first batch of two records."""
     with sampled_batcher(source, batch_size=2, collate=collate, **options) as batches:
@@ -79,7 +94,7 @@ FIELDS = Items(lambda place: {"image": X[0], "mask": X[0, ..., 0]})
 NAMED = Items(lambda place: {"labels": place, "pixel_values": X[0]})
 NAMESPACE = {
     "glob": glob, "Loader": Loader, "Unsized": Unsized, "first_batch": first_batch,
-    "masked": MASKED,
+    "masked": MASKED, "gray": Gray(), "png": b"\x89PNG",
     "fields": FIELDS, "named": NAMED, "mask": Collator("hw->bhw", **WINDOW), "mix": mix,
     "np": np, "x": X, "photos": PHOTOS, "accumulate": accumulate, "collate": collate,
     "convert": convert, "plan": plan, "images": images, "view": ImageView("bhwc", X),
@@ -282,6 +297,13 @@ TABLE = [
      "[(x[0], 1)]"),
     ("collator({})", "[(None, 1), (x[0], 2)]", ArgumentError, "sample 0 has no item of rank 3",
      "[(x[0], 2)]"),
+    # ---- samples that are not pixels -----------------------------------------------------------
+    ("collator({})", "[png]", ShapeError, "pass layoutkit.images.read(sample)", None),
+    ("collator({})", "[x[0], gray]", ShapeError, 'mode "L" has no axis of channels: pass '
+     'sample.convert("RGB")', '[x[0], gray.convert("RGB")]'),
+    ("collator({})", "[(gray, 1)]", ArgumentError, 'pass item.convert("RGB")',
+     '[(gray.convert("RGB"), 1)]'),
+    ("convert({}, 'hwc->chw')", "png", ShapeError, "pass layoutkit.images.read(x)", None),
     # ---- data -------------------------------------------------------------------------------
     (LOOP, 'layout="bhwc->bchw"', DataError, 'layout="bhwc", convert=Converter("bhwc->bchw")',
      'layout="bhwc", convert=Converter("bhwc->bchw")'),

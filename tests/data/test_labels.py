@@ -322,6 +322,9 @@ def test_numpy_arrays_with_gaps():
         with pytest.raises(DataError, match="record 1 of the source has no label"):
             open_index({"x": X[:3], "y": y})
         assert target_of(open_index({"x": X[:3], "y": y}, missing=-1)) == [1, -1, 0]
+    for y in ([True, False], np.array([True, False]), np.array([True, False], object)):
+        index = open_index({"x": X[:2], "y": y})
+        assert (index.labels, target_of(index)) == ([], [True, False])
     assert open_index({"x": X[:2], "y": [datetime.date(2026, 1, 2)] * 2}).labels == ["2026-01-02"]
 
 
