@@ -167,7 +167,7 @@ def test_fields_of_tuples_are_numbers(kind):
     assert [len(own) for own in boxes] == [0, 1, 2]
     assert labels.tolist() == items[3].tolist() == [0, 1, 2]
     assert len(placements) == 3
-    with pytest.raises(ArgumentError, match="sample, a tuple, has 0, 1; it needs 0, 3"):
+    with pytest.raises(ArgumentError, match="a tuple, has 0, 1, but not 3, which the"):
         FieldCollator({0: FIELDS["image"], 3: "list"})([(1, 2)])
 
 
