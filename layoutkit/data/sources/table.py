@@ -141,13 +141,14 @@ def _cells_of(column: Any) -> list[Any]:
 
 
 def is_file_frame(source: Any, columns: Any) -> bool:
-    """Return True for a data frame whose rows are files: it has a column of paths, or of text."""
+    """Return True for a data frame of files: it has a column of paths, or begins with text."""
     if not is_dataframe(source) or len(source.shape) != 2:
         return False
     names = {str(name).strip() for name in getattr(source, "columns", ())}
     if columns is not None or not names.isdisjoint(FILE_COLUMNS):
         return True
-    return any(isinstance(x, str | os.PathLike) for x in np.ravel(source[:1].to_numpy()))
+    first = np.ravel(source[:1].to_numpy())[:1] if names else ()
+    return any(isinstance(x, str | os.PathLike) for x in first)
 
 
 class TableIndex(Index):
