@@ -30,7 +30,8 @@ ACCUMULATE = (
 COLLATE = (
     "samples = [array(shape, dtype) for shape in shapes] if shapes else array(shape, dtype); "
     "turns = cycle(turns); collator = lk.Collator(pattern, **keywords); "
-    "out = collator(samples, **next(turns))",
+    "out = collator(samples, **next(turns)); "
+    "out = out[0] if isinstance(out, tuple) else out",  # the data of a packed batch
     "collator(samples, out=out, **next(turns))",
 )
 START = (
