@@ -87,9 +87,11 @@ class MixedIndex(Index):
         """Return these records, reading each source once."""
         records: list[Any] = [None] * len(numbers)
         for source, places, own in self._split(numbers):
-            found = self.sources[source].records(own)
+            own_records = self.sources[source].records(own)
             positions = numbers[places].tolist()
-            for place, position, record in zip(places.tolist(), positions, found, strict=True):
+            for place, position, record in zip(
+                places.tolist(), positions, own_records, strict=True
+            ):
                 records[place] = record._replace(position=position)
         return records
 

@@ -247,26 +247,26 @@ class ParquetColumns(NamedTuple):
     image_number: int | None  # of the image in each list; None: no lists, or all images
 
 
-def _find(shard: ParquetShard, given: Mapping[str, Any]) -> ParquetColumns:
+def _find(shard: ParquetShard, chosen: Mapping[str, Any]) -> ParquetColumns:
     """Return the columns of records and labels; raise DataError if one cannot hold records."""
     schema = shard.schema
     content = [field.name for field in schema if content_kind(field.type) is not None]
     has_file_column = any(name in FILE_COLUMNS for name in content)
-    if "image" not in given and not has_file_column:
+    if "image" not in chosen and not has_file_column:
         declared = [name for name in read_image_columns(shard) if name in content]
-        given = {**given, "image": declared[0]} if len(declared) == 1 else given
+        chosen = {**chosen, "image": declared[0]} if len(declared) == 1 else chosen
     number = None
-    match = _NUMBERED.fullmatch(str(given.get("image")))
+    match = _NUMBERED.fullmatch(str(chosen.get("image")))
     if match is not None and match[0] not in schema.names:
         number = int(match[2])
-        given = {**given, "image": match[1]}
-    named = as_names(given.get("label"))
+        chosen = {**chosen, "image": match[1]}
+    named = as_names(chosen.get("label"))
     names = [
         name
         for name in shard.names
         if name in schema.names or name in named or is_label_column(name) or name == CLASS_COLUMN
     ]
-    positions = find_columns(names, given, shard.url, content=content if has_file_column else None)
+    positions = find_columns(names, chosen, shard.url, content=content if has_file_column else None)
     field = schema.field(positions.image)
     kind = content_kind(field.type)
     if number is not None and kind != "images":

@@ -143,10 +143,10 @@ def parse_packed_args(
         fields = {"offset": placements.begins}
         if resize is not None:
             fields["crop"] = placements.sizes
-        given = {name: {n: values[:, n] for n in columns} for name, values in fields.items()}
+        by_axis = {name: {n: values[:, n] for n in columns} for name, values in fields.items()}
         flips = placements.flips.astype(np.int64)
-        given["flip"] = {n: flips[:, n] for n in axes.axis_indices.values()}
-        return given, placements.scaled[:, resized]
+        by_axis["flip"] = {n: flips[:, n] for n in axes.axis_indices.values()}
+        return by_axis, placements.scaled[:, resized]
     if resize is None:
         offset, flip = parse_offset_and_flip(axes, args, count)
         return {"offset": offset, "flip": flip}, parse_size(options, axes, count, args.size)

@@ -842,27 +842,27 @@ def match_placements(
 
     Raises ArgumentError or ShapeError if the placements are of other samples, or cannot be packed.
     """
-    given = _check_placements(args, len(lengths))
+    placements = _check_placements(args, len(lengths))
     text = options.convert.pattern.text
-    columns = _match_columns(text, axes, given)
-    _check_lengths(axes, lengths, lengths, given, columns)
-    is_padded = given.firsts != 0
-    if given.window:
-        is_padded |= given.scaled != np.array(given.window)
+    columns = _match_columns(text, axes, placements)
+    _check_lengths(axes, lengths, lengths, placements, columns)
+    is_padded = placements.firsts != 0
+    if placements.window:
+        is_padded |= placements.scaled != np.array(placements.window)
     for number, axis in zip(*is_padded.nonzero(), strict=True):
         raise ArgumentError(
-            f"sample {number} is padded or cropped along {given.axes[axis]} after it is scaled, "
-            f'but "{text}" packs whole scaled samples; give placements of another Collator, '
-            'without short_side= and fit="pad"'
+            f"sample {number} is padded or cropped along {placements.axes[axis]} after it is "
+            f'scaled, but "{text}" packs whole scaled samples; give placements of another '
+            'Collator, without short_side= and fit="pad"'
         )
     begins, sizes, flips = 0 * lengths, lengths.copy(), np.zeros(lengths.shape, bool)
     begins[:, columns], sizes[:, columns], flips[:, columns] = (
-        given.begins,
-        given.sizes,
-        given.flips,
+        placements.begins,
+        placements.sizes,
+        placements.flips,
     )
     scaled = sizes.copy()
-    scaled[:, columns] = given.scaled
+    scaled[:, columns] = placements.scaled
     if options.resize is None:
         _check_unscaled(text, axes.names, sizes, scaled)
     expected = scaled.copy()
