@@ -1,7 +1,6 @@
 """Fault injection: every allocation and system call fails a single time, or from then on."""
 
 import contextlib
-import gc
 import io
 import logging
 import os
@@ -32,6 +31,7 @@ from layoutkit.data.io.reader import Reader
 from layoutkit.data.recordio import RecordWriter
 from layoutkit.kernels.cpu import compiler, object_cache
 from tests.helpers import faults
+from tests.helpers.open_files import count_open_files, lists_open_files
 from tests.helpers.record_files import image, write_rec
 
 pytest.importorskip("PIL", reason="Pillow encodes and decodes the images")
@@ -262,16 +262,16 @@ def tree(folder):
 
 def resources():
     """Return the number of open descriptors, the threads, and the pool's bytes in use."""
+    files = count_open_files()
     # Threads of zarr and of dask stay for the next call.
     threads = [t.name for t in threading.enumerate() if not t.name.startswith(("zarr", "asyncio"))]
-    return len(os.listdir("/proc/self/fd")), Counter(threads), buffers.stats()["held"]
+    return files, Counter(threads), buffers.stats()["held"]
 
 
 def check_resources(before):
     """Check that nothing was added; leftovers of earlier tests may disappear meanwhile."""
     deadline = time.monotonic() + 5
     while (leaks := leaked(before)) and time.monotonic() < deadline:
-        gc.collect()
         time.sleep(0.001)
     assert leaks == []
 
@@ -335,7 +335,7 @@ def fsync_takes_no_time(monkeypatch):
 
 
 @pytest.mark.budget(32)
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors cannot be counted")
+@lists_open_files
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_each_call_fails(name, kind, lasting, tmp_path, caplog, request):
@@ -349,7 +349,6 @@ def test_each_call_fails(name, kind, lasting, tmp_path, caplog, request):
     final = tree(tmp_path)
     reset(tmp_path, original)
     caplog.set_level(logging.WARNING)
-    gc.collect()
     before = resources()
     count = 0
     for number in range(1, limit + 1):

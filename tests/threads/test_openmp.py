@@ -3,7 +3,6 @@
 import ctypes.util
 import platform
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from layoutkit import ArgumentError, set_threading_layer
 from layoutkit.threads import limits, openmp
 from tests.helpers.children import python
+from tests.helpers.open_files import count_open_files
 
 LIBRARY = ctypes.util.find_library("gomp")
 needs_library = pytest.mark.skipif(
@@ -203,10 +203,9 @@ def test_libraries_are_found_in_the_map_of_the_process(tmp_path, monkeypatch):
 @pytest.mark.skipif(platform.system() != "Linux", reason="needs the threads in /proc")
 def test_a_team_that_is_no_longer_used_closes_its_file():
     library = SimpleNamespace(GOMP_parallel=ctypes.CDLL(None).getpid)
-    open_files = Path("/proc/self/fd")
-    before = len(list(open_files.iterdir()))
+    before = count_open_files()
     teams = [openmp.Team(library, threading.get_native_id()) for _ in range(8)]
     assert [team.state() for team in teams] == ["R"] * 8
-    assert len(list(open_files.iterdir())) == before + 8
+    assert count_open_files() == before + 8
     teams.clear()
-    assert len(list(open_files.iterdir())) == before
+    assert count_open_files() == before

@@ -5,7 +5,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from layoutkit.data.io.filesystem import open_regular_file, read_at
 from layoutkit.data.io.image_record import extract_image, pack_image, unpack_image
 from layoutkit.data.io.reader import Reader
 from layoutkit.data.io.recordio import pack_frames, unpack_frames
+from tests.helpers.open_files import count_open_files, lists_open_files
 
 
 @pytest.fixture
@@ -23,24 +23,20 @@ def path(tmp_path):
     return path
 
 
-def open_files():
-    return len(os.listdir("/proc/self/fd"))
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux lists what is open")
+@lists_open_files
 def test_a_file_is_opened_once_and_closed(path):
-    reader, before = Reader(), open_files()
+    reader, before = Reader(), count_open_files()
     for start in range(50):
         assert reader.read(str(path), start, 3) == bytes(range(start, start + 3))
-    assert open_files() == before + 1
+    assert count_open_files() == before + 1
     reader.close()
     reader.close()
-    assert open_files() == before
+    assert count_open_files() == before
     assert reader.read(str(path), 7, 2) == b"\x07\x08"
     reader = Reader()
     reader.read(str(path), 0, 1)
     del reader
-    assert open_files() == before
+    assert count_open_files() == before
 
 
 def test_threads_read_their_own_places(path):
@@ -60,12 +56,12 @@ def test_threads_read_their_own_places(path):
     assert wrong == []
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux lists what is open")
+@lists_open_files
 def test_closing_during_a_read_does_not_change_its_file(path, tmp_path, monkeypatch):
     """A closed descriptor's number is free for the next file, whose bytes the read would return."""
     other = tmp_path / "b.bin"
     other.write_bytes(bytes(200))
-    reader, before = Reader(), open_files()
+    reader, before = Reader(), count_open_files()
     with ExitStack() as files:
 
         def close_then_read(descriptor, size, start):
@@ -75,8 +71,8 @@ def test_closing_during_a_read_does_not_change_its_file(path, tmp_path, monkeypa
 
         monkeypatch.setattr("layoutkit.data.io.reader.read_at", close_then_read)
         assert reader.read(str(path), 7, 2) == b"\x07\x08"
-        assert open_files() == before + 1  # only the other file is open
-    assert open_files() == before
+        assert count_open_files() == before + 1  # only the other file is open
+    assert count_open_files() == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
