@@ -349,8 +349,6 @@ class PackedCollation:
                 keywords["ignore"] = options.resize.ignore
             if options.center != DEFAULT_CENTERING:
                 keywords["center"] = options.center
-            if options.resize is not None and options.resize.ignore is not None:
-                keywords["ignore"] = options.resize.ignore
             placed = [*axes.cropped.values(), *axes.resizable.values()]
             sizes = {letters[axis]: int(window[axis]) for axis in placed}
             shape_of_stack = shape.copy()

@@ -48,6 +48,14 @@ def reason(error: BaseException, name: object = "") -> str:
     return f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
+def describe_error(error: BaseException) -> str:
+    """Return the type and text of an error; only the type if `str(error)` fails."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
 @contextmanager
 def prefix_errors(prefix: str, *errors: type[LayoutkitError]) -> Iterator[None]:
     """Raise these errors again with a prefix, such as the name of a file, before their message."""

@@ -31,6 +31,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
+from .._utils.errors import describe_error
 from .._utils.validation import escape_controls
 from ..errors import ArgumentError, LayoutkitError, LayoutkitWarning, PatternError
 from .parser import IMAGE_SIZE, parse
@@ -108,10 +109,9 @@ def _describe(error: Exception) -> str:
 
 
 def _describe_unexpected(error: Exception) -> str:
-    message = f"{type(error).__name__}: {error}"
     return (
-        f"unexpected {message}; this is a bug in layoutkit: please report it with the traceback, "
-        "which the command prints if the environment has LAYOUTKIT_TRACEBACK=1"
+        f"unexpected {describe_error(error)}; this is a bug in layoutkit: please report it with "
+        "the traceback, which the command prints if the environment has LAYOUTKIT_TRACEBACK=1"
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import buffers
-from .._utils.errors import as_data_errors
+from .._utils.errors import as_data_errors, describe_error
 from .._utils.validation import escape_controls
 from ..backends.dispatch import as_array
 from ..data.formats import FORMATS, format_reader, is_array_name, is_image_name
@@ -533,7 +533,7 @@ def _read_array(source: str) -> Any:
         raise
     except Exception as error:
         raise ArgumentError(
-            f"{source}: cannot be read ({type(error).__name__}: {error}); the file is damaged, or "
+            f"{source}: cannot be read ({describe_error(error)}); the file is damaged, or "
             "its suffix does not match its format"
         ) from error
 

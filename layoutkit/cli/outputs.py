@@ -36,7 +36,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from .. import buffers
-from .._utils.errors import explain_missing, name_in_errors
+from .._utils.errors import describe_error, explain_missing, name_in_errors
 from .._utils.files import replace_atomically, reserve_space, resolve_links
 from ..data.io.filesystem import local_path
 from ..data.io.npy import StoredArray
@@ -410,6 +410,6 @@ def _checked_call(url: str, function: Callable[[], Any]) -> Any:
         return function()
     except Exception as error:
         raise ArgumentError(
-            f"{url}: cannot be written ({type(error).__name__}: {error}); choose another place, or "
+            f"{url}: cannot be written ({describe_error(error)}); choose another place, or "
             "provide what its file system needs"
         ) from error

@@ -11,6 +11,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from .._utils.errors import describe_error
 from .._utils.files import replace_atomically
 from .._utils.validation import escape_controls
 from ..errors import ArgumentError
@@ -83,5 +84,5 @@ def _optionally(action: Callable[[], object]) -> None:
         action()
     except Exception as error:
         with suppress(Exception):
-            message = f"{type(error).__name__}: {error}"
+            message = describe_error(error)
             print(f"layoutkit: error: watch: {escape_controls(message)}", file=sys.stderr)

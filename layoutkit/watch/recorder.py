@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .._utils.errors import describe_error
 from ..memory import contiguous_strides
 from .naming import ELEMENTS, is_moved, memory_order, name_conversion
 from .report import Chain, Copy, Place
@@ -92,7 +93,7 @@ class Recorder(_modes.TorchDispatchMode):
         try:
             self._see(func, args, result, timing)
         except Exception as error:  # the program is not changed by an operation that is not known
-            self.errors[f"{func}: {type(error).__name__}: {error}"] += 1
+            self.errors[f"{func}: {describe_error(error)}"] += 1
         return result
 
     def _see(self, func: Any, args: Any, result: Any, timing: _Timing) -> None:

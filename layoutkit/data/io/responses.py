@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..._utils.errors import describe_error
 from ...errors import DataError
 
 CHUNK = 1 << 18
@@ -109,7 +110,7 @@ def convert_remote_errors(url: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "urllib3":
             # Every remote file system has its own errors, and most are not OSErrors.
-            raise DataError(f"{url} cannot be read: {type(error).__name__}: {error}") from error
+            raise DataError(f"{url} cannot be read: {describe_error(error)}") from error
         raise RetryableError(f"{url} cannot be read: {_error_text(error)}") from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..._utils import fork
-from ..._utils.errors import as_data_errors, explain_missing
+from ..._utils.errors import as_data_errors, describe_error, explain_missing
 from ...errors import DataError
 from ...memory import Array
 
@@ -69,7 +69,7 @@ def _open(path: str) -> Any:
     try:
         return zarr.open(path, mode="r")
     except Exception as error:
-        raise DataError(f"{path} is not a zarr array ({type(error).__name__}: {error})") from error
+        raise DataError(f"{path} is not a zarr array ({describe_error(error)})") from error
 
 
 class ChunkedArray:

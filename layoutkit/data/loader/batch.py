@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.errors import describe_error
 from ..._utils.validation import describe_type, show, type_name
 from ...backends.items import map_items
 from ...backends.symbolic import Library
@@ -30,7 +31,7 @@ from ...spaces.views import view_for_layout
 from ...views import DataView
 from ..ragged import Ragged
 from ..records import Label, Record
-from .dropped import Dropped, describe_error
+from .dropped import Dropped
 
 
 class Batch:

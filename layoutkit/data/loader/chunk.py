@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._utils.errors import prefix_errors
+from ..._utils.errors import describe_error, prefix_errors
 from ..._utils.validation import describe_type
 from ...backends.dispatch import as_array, get_adapter
 from ...buffers import empty
@@ -28,7 +28,7 @@ from ..samplers import Sampler
 from ..samplers.orders import Order
 from ..sources import Index, PartsIndex
 from .collate import BatchStep
-from .dropped import describe_error, describe_record
+from .dropped import describe_record
 from .jpeg_rows import OpenedRecord, RowDecoder
 from .kept_records import KeptRecords
 

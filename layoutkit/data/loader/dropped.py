@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from ..._utils.errors import describe_error
 from ...errors import DataError
 from ..formats import container_kind
 from ..records import Record
@@ -25,14 +26,6 @@ def describe_record(record: Any) -> str:
     if container_kind(record.url) is not None:  # a row of a Parquet file, which has no offset
         return f"{record.url}, record {record.position}"
     return record.url
-
-
-def describe_error(error: BaseException) -> str:
-    """Return the type and text of an error; only the type if `str(error)` fails."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
 
 
 def log_dropped(dropped: Sequence[Any]) -> None:

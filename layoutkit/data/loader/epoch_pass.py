@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._utils.errors import describe_error
 from ...errors import DataError
 from ..samplers.orders import Order
 from ..sources import MixedIndex
 from .chunk import Numbers, RecordSource
 from .config import LoaderConfig
 from .distributed import Shard
-from .dropped import Dropped, describe_error
+from .dropped import Dropped
 from .pending import PendingBatch, Refill
 from .signature import RunSpec
 from .worker_pool import WorkerPool, wait_or_run

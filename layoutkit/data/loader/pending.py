@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.errors import describe_error
 from ...buffers import empty
 from ...errors import DataError
 from ...memory import Array
@@ -23,7 +24,7 @@ from ..records import Record
 from .batch import map_arrays
 from .chunk import Numbers, RecordChunk, RecordPipeline
 from .collate import BatchStep
-from .dropped import Dropped, describe_error, describe_record
+from .dropped import Dropped, describe_record
 from .signature import BatchSignature, RunSpec, kept_rows
 
 # Called with a position in the epoch, the number of missing records, and the number of consecutive

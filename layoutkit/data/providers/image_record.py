@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._utils.errors import describe_error
 from ..._utils.validation import check_choice, check_int, check_path
 from ...collator import Collator
 from ...errors import DataError, LayoutkitError, PatternError
@@ -30,7 +31,6 @@ from ..loader.batch import ViewFactory
 from ..loader.chunk import RecordPipeline, RecordSource
 from ..loader.collate import SampleSpec
 from ..loader.config import LoaderConfig, parse_workers
-from ..loader.dropped import describe_error
 from ..loader.epoch_pass import EpochPass, Position
 from ..loader.epochs import EpochLength
 from ..loader.loader import sampled_batcher

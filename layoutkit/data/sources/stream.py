@@ -9,6 +9,7 @@ from types import GeneratorType
 from typing import Any, Never
 from weakref import WeakSet
 
+from ..._utils.errors import describe_error
 from ..._utils.validation import describe_type, type_name
 from ...errors import DataError
 from ..errors import NoLength, check_has_records
@@ -93,7 +94,7 @@ class StreamIndex(Index):
                 return
             except Exception as error:
                 raise DataError(
-                    f"record {number} of the stream could not be read: {_describe(error)}"
+                    f"record {number} of the stream could not be read: {describe_error(error)}"
                 ) from error
             yield Record(position=number, array=item)
             number += 1
@@ -106,7 +107,9 @@ class StreamIndex(Index):
         except Exception as error:
             is_function = callable(self._source)
             fix = "; its function is called without arguments, for each epoch" * is_function
-            raise DataError(f"the stream could not be begun: {_describe(error)}{fix}") from error
+            raise DataError(
+                f"the stream could not be begun: {describe_error(error)}{fix}"
+            ) from error
         is_read = items is self._source and self._is_begun
         if is_read or (isinstance(items, GeneratorType) and items in _BEGUN):
             raise DataError(
@@ -159,10 +162,6 @@ def _split_record(record: Record) -> Any:
     if isinstance(item, Mapping) and not any({*item} <= {x, y} for x, y in FIELD_PAIRS):
         return item
     return split_item(item, {}, "yield one or two")
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def is_stream(source: Any) -> bool:
