@@ -282,7 +282,7 @@ def test_which_axis_is_cut(pattern, options, axis):
     assert streaming.choose_axis(*files, streaming.StreamAxes(job, files[0].shape), job) == axis
 
 
-@pytest.mark.parametrize("order", map("".join, itertools.permutations("dhw")))
+@pytest.mark.parametrize("order", [*map("".join, itertools.permutations("dhw"))])
 def test_a_sample_larger_than_the_memory_is_split(tmp_path, monkeypatch, order):
     """Convert arrays without a batch axis, and samples that are larger than a chunk."""
     monkeypatch.setattr(streaming, "CHUNK_BYTES", 4000)

@@ -79,6 +79,7 @@ def test_std_alone_warns():
     assert "255 becomes 1020" in str(record.message)
 
 
+@pytest.mark.filterwarnings("default::layoutkit.LayoutkitWarning")
 def test_the_command_line_names_its_options(tmp_path, capsys):
     source, target = tmp_path / "x.npy", tmp_path / "y.npy"
     np.save(source, PHOTOS)
