@@ -458,8 +458,8 @@ class Normalization(UncachedState):
             )
 
     def check_scale(self, source: DType) -> None:
-        """Warn once if bytes have constants of values from 0 to 1, and no scale."""
-        if source == np.uint8 and self.scale == 1.0 and not self.is_traced:
+        """Warn once if bytes have constants of values of another range than their scale."""
+        if source == np.uint8 and not self.is_traced:
             _check_scale_of_bytes(self)
 
     def with_channel_order(self, order: Sequence[int]) -> Normalization:
@@ -607,18 +607,24 @@ def _cached(*constants: Any) -> Normalization | None:
 
 @lru_cache(maxsize=MAX_KEPT)
 def _check_scale_of_bytes(formula: Normalization) -> None:
-    """Warn if constants are below 1 and change bytes; cached, so that each formula warns once."""
+    """Warn if scaled bytes and the constants differ in range; cached: each formula warns once."""
     constants: list[Any] = [formula.mean, formula.std]  # not traced
     mean, std = map(np.abs, constants)
-    if (mean >= 1).any() or (std > 1).any() or not (mean.any() or (std < 1).any()):
+    names, scaled = ["mean", "std"], " and no scale"
+    cure = "from 0 to 1, give scale=1/255 as well"
+    if formula.scale != 1:
+        names, scaled, cure = ["scale", *names], "", "from 0 to 255, omit scale="
+        if (mean <= 2 * 255 * abs(formula.scale)).any():
+            return
+    elif (mean >= 1).any() or (std > 1).any() or not (mean.any() or (std < 1).any()):
         return
     factors, terms = formula.coefficients(formula.channels)
     largest = max(255 * factor + term for factor, term in zip(factors, terms, strict=True))
     keywords = formula.keywords()
-    shown = ", ".join(f"{name}={keywords[name]}" for name in ("mean", "std") if name in keywords)
+    shown = ", ".join(f"{name}={keywords[name]}" for name in names if name in keywords)
     warn(
-        f"uint8 x with {shown} and no scale: 255 becomes {largest:.4g}; if these constants are of "
-        "values from 0 to 1, give scale=1/255 as well"
+        f"uint8 x with {shown}{scaled}: 255 becomes {largest:.4g}; if these constants are of "
+        f"values {cure}"
     )
 
 

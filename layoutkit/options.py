@@ -112,9 +112,9 @@ class ConvertOptions:
         """The hash of these options, equal in every process and for every spelling."""
         return hash_form(self.normal_form())
 
-    def normal_form(self) -> dict[str, Any]:
+    def normal_form(self, *, keeps_names: bool = False) -> dict[str, Any]:
         """Return the normal form, JSON values that are equal for equal fingerprints."""
-        return _make_normal_form(self, self.keywords(), _number_axes(self.pattern))
+        return _make_normal_form(self, self.keywords(), _number_axes(self.pattern, keeps_names))
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._key() == other._key()
@@ -341,14 +341,19 @@ class CollateOptions:
 
     @property
     def may_fill(self) -> bool:
-        """True if there are values for positions outside of samples: `fill=`, or 0 with "pad"."""
+        """True if windows with a size may reach outside of samples: with `fill=`, or fit "pad"."""
         return self.fill is not None or (self.resize is not None and self.resize.fit == "pad")
+
+    @property
+    def fills(self) -> bool:
+        """True if there are values for positions outside of samples, also of "longest" axes."""
+        return self.may_fill or bool(self.longest)
 
     @property
     def default_fill(self) -> float:
         """The value of positions without a pixel, without `fill=`: 0, or the ignored value."""
         resize = self.resize
-        if resize is None or resize.ignore is None or self.may_fill:
+        if resize is None or resize.ignore is None or self.fills:
             return 0
         return resize.ignore
 
@@ -376,11 +381,10 @@ class CollateOptions:
         """The hash of these options, equal in every process and for every spelling."""
         return hash_form(self.normal_form())
 
-    def normal_form(self) -> dict[str, Any]:
+    def normal_form(self, *, keeps_names: bool = False) -> dict[str, Any]:
         """Return the normal form, JSON values that are equal for equal fingerprints."""
-        names = _number_axes(self.convert.pattern)
-        if self.crops.is_random:  # draws depend on the names of axes
-            names = {name: name for name in names}
+        # Draws depend on the names of axes.
+        names = _number_axes(self.convert.pattern, keeps_names or self.crops.is_random)
         form = _make_normal_form(self.convert, self.keywords(), names)
         if not self.crops.seed:  # None draws as 0 does
             form.pop("seed", None)
@@ -508,8 +512,8 @@ def parse_collate_options(
     stacked, letter, is_one_array = _stack_pattern(parsed)
     longest = _parse_longest(stacked, letter, padded, sizes.keys(), keywords)
     fill = keywords.get("fill")
-    if fill is None and longest:
-        fill = 0
+    if fill is None and longest and sizes.keys().isdisjoint(_find_single_axes(stacked)):
+        fill = 0  # no other axis has windows, which are padded only if the caller gives `fill`
     key = keywords.get("key")
     center = keywords.get("center", DEFAULT_CENTERING)
     check_key(key)
@@ -884,11 +888,14 @@ def join_sizes(options: str, names: Iterable[str], sizes: Iterable[int]) -> dict
 # ---- the fingerprint ---------------------------------------------------------------------
 
 
-def _number_axes(pattern: Pattern) -> dict[str, str]:
-    """Return a number, as text, for the name of each axis, in the order of source, then target."""
+def _number_axes(pattern: Pattern, keeps_names: bool) -> dict[str, str]:
+    """Return a number, as text, for the name of each axis, in the order of source, then target.
+
+    With `keeps_names`, return the name itself.
+    """
     groups = (*pattern.source.named, *pattern.target.named)
     names = dict.fromkeys(name for group in groups for name in group)
-    return {n: n if n in ("...", "1") else str(i) for i, n in enumerate(names)}
+    return {n: n if keeps_names or n in ("...", "1") else str(i) for i, n in enumerate(names)}
 
 
 def _make_normal_form(
@@ -957,7 +964,10 @@ def list_differences(
     one: ConvertOptions | CollateOptions, other: ConvertOptions | CollateOptions
 ) -> list[tuple[str, str, str]]:
     """Return a label, and the values of both, for each option that differs."""
-    forms = one.normal_form(), other.normal_form()
+    keeps_names = any(
+        isinstance(options, CollateOptions) and options.crops.is_random for options in (one, other)
+    )
+    forms = [options.normal_form(keeps_names=keeps_names) for options in (one, other)]
     stored = one.to_dict(), other.to_dict()
     names = [name for name in forms[0] | forms[1] if forms[0].get(name) != forms[1].get(name)]
     of_pattern = {"samples", "whole"}  # follow from the pattern

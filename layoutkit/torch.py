@@ -620,7 +620,7 @@ class Feed:
         parsed = [with_batch_axis(parse_layout(x)) for name in names if (x := layouts[name])]
         for layout in parsed:
             if layout.ndim == left.ndim:
-                if sorted(layout.named) == sorted(left.named) and layout.named != left.named:
+                if left.is_permuted(layout):
                     raise ArgumentError(
                         f'batches of the Batcher are {layout}, but "{pattern.text}" converts '
                         f'{left}; give "{layout}->{with_batch_axis(pattern.right)}"'

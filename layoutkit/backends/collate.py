@@ -440,5 +440,5 @@ def check_ignored(options: CollateOptions, dtype: DType) -> None:
     if ignore is None:
         return
     check_ignored_value(ignore, dtype)
-    if options.fill is None and not options.may_fill:
+    if not options.fills:
         check_fill(np.array([ignore]).astype(dtype), options.convert.dtype or dtype)

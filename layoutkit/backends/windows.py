@@ -216,7 +216,7 @@ def make_keywords(
 ) -> dict[str, Any]:
     """Return the keywords of the Collator that stacks the windows, without defaults."""
     keywords: dict[str, Any] = {}
-    fill = (0,) if options.fill is None and options.may_fill else options.fill
+    fill = (0,) if options.fill is None and options.fills else options.fill
     if fill is not None and options.channels is not None and len(fill) > 1:
         count = int(shapes[0, letters.index("c")])  # `fill` may have fewer or more values
         fill = (*fill, *[0] * count)[:count]

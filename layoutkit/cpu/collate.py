@@ -145,7 +145,7 @@ class CollateProgram:
         Also return the samples, which may have been copied: the caller keeps them alive. Raises
         ShapeError or DtypeError if samples are invalid.
         """
-        if crops.placements is not None:
+        if crops.placements is not None or self._needs_placements:
             sources = with_addresses(sources)
             values = self._list_placed(self._place(sources, crops))
         else:
@@ -173,6 +173,13 @@ class CollateProgram:
                 sources = self._check_samples(sources, args, errors)
             else:
                 plan_table = self._add_plan(plan_table, args, alignment)
+
+    @property
+    def _needs_placements(self) -> bool:
+        """True if windows may pad samples along some axes only, which the kernel cannot check."""
+        options = self._options
+        pads = self._axes.longest and self._axes.resized and options.resize is None
+        return bool(pads) and not options.may_fill
 
     def _list_placed(self, placed: Placements) -> dict[int, PerSampleArgs]:
         """Return the offsets, flips and positions of windows, as `CollateArgs.describe` accepts."""
@@ -241,7 +248,7 @@ class CollateProgram:
         args.of_axes(t.HAS_SIZE)[:] = [name is not None for name in self._axes.cropped_names]
         head[t.STEP] = layout.step
         head[t.IS_FLOOR] = options.center == "floor"
-        head[t.MAY_PAD] = options.may_fill
+        head[t.MAY_PAD] = options.fills
         head[t.MOVE_ALL] = self._moves_all
         head[t.CHANNEL] = -1
         if options.channels is not None:
@@ -394,7 +401,7 @@ def find_replaced(
         return None
     check_ignored_value(resize.ignore, source)
     check_fill(fill_array_of(options, axes, layout.window, source), layout.plan.target.dtype)
-    return find_ignored_bits(resize.ignore, source) if options.may_fill else None
+    return find_ignored_bits(resize.ignore, source) if options.fills else None
 
 
 def make_fill_windows(
@@ -402,7 +409,7 @@ def make_fill_windows(
 ) -> Array:
     """Return a window of fill values, and one with reversed channels; none without `fill`."""
     window = layout.window
-    if not options.may_fill:
+    if not options.fills:
         return np.empty(0, source)
     pixel = fill_array_of(options, axes, window, source)
     move = layout.options.pattern.resolve(window, layout.options.sizes)

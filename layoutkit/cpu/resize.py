@@ -422,7 +422,7 @@ class ResizeProgram:
         key = *blocks.sizes.items(), *used_steps.items(), *outer, alignment, stream, order
         launch = self._block_launches.get(key)
         if launch is None:
-            is_used = self._options.may_fill or self._ignored is not None
+            is_used = self._options.fills or self._ignored is not None
             fill = self._fill() if is_used else np.zeros(1, self._source)
             with fork.init_lock:
                 from ..kernels.cpu.resize_launch import prepare_blocks

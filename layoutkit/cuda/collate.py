@@ -343,7 +343,7 @@ def describe_items(
     if resize is not None and resize.ignore is not None:
         value = np.array([resize.ignore]).astype(source)
         ignored = Ignored(float(value[0]), LEAST_WEIGHT.get(resize.filter, 0))
-        if options.fill is None and not options.may_fill:
+        if not options.fills:
             fill = value
     is_float = resize is not None and not moves_items(resize, source, supports_float16)
     item = f"m{source.itemsize}" if epilogue is None else epilogue.source

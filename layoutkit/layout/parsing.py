@@ -71,6 +71,10 @@ class Layout(UncachedState):
         """The groups as tuples of the axes' letters or names, `...` and `1`."""
         return tuple(tuple(map(self.name, group)) for group in self.groups)
 
+    def is_permuted(self, other: "Layout") -> bool:
+        """Return True if this layout has the axes of another one in another order."""
+        return self.named != other.named and sorted(self.named) == sorted(other.named)
+
     @cached_property
     def axis_names(self) -> tuple[str, ...]:
         """The names of all axes in order, folded or not: one for each of `letters`."""

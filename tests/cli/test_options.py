@@ -91,6 +91,16 @@ def test_differences_are_listed(folder, capsys):
     }
 
 
+def test_random_crops_and_a_central_window_differ_in_these_only(folder, capsys):
+    options = {"h": 32, "w": 32, "resize": "bilinear", "mean": (0.5, 0.4, 0.3)}
+    training = Collator("hwc->bchw", crop="random", **options)
+    evaluation = Collator("hwc->bchw", short_side=36, **options)
+    files = [store(folder / "a.json", training), store(folder / "b.json", evaluation)]
+    assert main(["explain", "--compare", *files]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["crop", "short_side"]
+
+
 def test_the_configuration_of_an_image_processor_is_compared(folder, capsys):
     config = {"image_processor_type": "ViTImageProcessor", "resample": 3, "do_rescale": False}
     options = {"h": 224, "w": 224, "dtype": "float32", "mean": (0.5,) * 3, "std": (0.5,) * 3}

@@ -209,6 +209,21 @@ def test_what_cannot_be_padded_is_an_error(pattern, options, error, words):
         collate(clips, pattern, **options)
 
 
+@pytest.mark.parametrize("flip", [None, "t", "f"])
+@pytest.mark.parametrize("resize", [{}, {"resize": "nearest", "short_side": 2}])
+def test_a_window_beside_a_padded_axis_is_filled_only_by_request(resize, flip):
+    clips = [np.ones((4, 2)), np.ones((6, 3))]
+    for size in (1, 2):
+        options = {"t": "longest", "f": size, "flip": flip, **resize}
+        filled = collate(clips, "tf->btf", fill=0, **options)
+        assert_same(collate(clips, "tf->btf", **options), filled)
+    options = {"t": "longest", "f": 3, **resize}
+    for call in (collate, lambda x, pattern, **options: Collator(pattern, **options).place(x)):
+        with pytest.raises(layoutkit.ShapeError, match=r"sample 0 has size 2 along f.*fill=0"):
+            call(clips, "tf->btf", **options)
+    assert collate(clips, "tf->btf", fill=5, **options)[0, 0].tolist().count(5) == 1
+
+
 def test_a_fixed_offset_along_a_padded_axis_is_refused_by_the_collator():
     with pytest.raises(layoutkit.ArgumentError, match="begin where samples do"):
         Collator("tf->btf", t="longest", offset={"t": 1})

@@ -47,6 +47,12 @@ def test_bytes_with_constants_below_one_and_no_scale_warn_once(mean, call):
     assert not caught(call, mean=(mean, 0.4, 0.4), std=STD)
 
 
+@pytest.mark.parametrize("mean", [(123.7, 116.3, 103.5), 2.01])
+def test_a_scale_beside_means_of_bytes_warns(mean):
+    [record] = caught(convert, PHOTOS, "bhwc->bchw", scale=1 / 255, mean=mean, std=0.5)
+    assert str(record.message).endswith("of values from 0 to 255, omit scale=")
+
+
 def test_another_shape_does_not_warn_again():
     converter = Converter("bhwc->bchw", mean=0.16, std=0.2)
     assert len(caught(converter, PHOTOS)) == 1
@@ -58,6 +64,8 @@ def test_another_shape_does_not_warn_again():
     [
         {"mean": 0.21, "std": STD, "scale": 1 / 255},
         {"mean": (0.22, 128.0, 0.4)},
+        {"mean": (0.22, 128.0, 128.0), "scale": 1 / 255},
+        {"mean": 2, "scale": 1 / 255},
         {"mean": 0.23, "std": 58.0},
         {"mean": 0, "std": 1},
         {"std": 255.0},

@@ -84,12 +84,13 @@ class CollateStep(BatchStep, UncachedState):
         axes = self._fixed_axes.get(x.ndim)
         if axes is None:
             windows = self.collator.windows
-            names = windows.find_sample_axes(x.ndim).cropped_names
+            sample_axes = windows.find_sample_axes(x.ndim)
+            names, longest = sample_axes.cropped_names, sample_axes.longest
             may_be_cut = windows.fill is None and windows.resize is None
             axes = tuple(
                 axis
                 for axis, name in enumerate(names)
-                if may_be_cut or name is None or name == CHANNEL
+                if name is None or name == CHANNEL or (may_be_cut and name not in longest)
             )
             self._fixed_axes[x.ndim] = axes
         shape = x.shape

@@ -563,14 +563,26 @@ def _fill_decoded_rows(processing: Processing) -> Processing:
     if type(decoder) is not Decoder:
         return processing
     layout = processing.layouts[0]
-    if layout is None and processing.convert is None:
-        layout = _IMAGE_LAYOUT[: 1 + len(decoder.input_dims)]  # class numbers have no channels
+    if layout is None:
+        rows = _IMAGE_LAYOUT[: 1 + len(decoder.input_dims)]  # class numbers have no channels
+        layout = rows if processing.convert is None else _check_rows(processing.convert, rows)
     return replace(
         processing,
         input_dims=processing.input_dims or decoder.input_dims,
         dtype=processing.dtype or np.dtype(np.uint8),
         layouts=(layout,),
     )
+
+
+def _check_rows(convert: Any, layout: str) -> None:
+    """Raise DataError if a Converter names the axes of decoded images in another order."""
+    if isinstance(convert, Converter):
+        left = with_batch_axis(convert.options.pattern.source)
+        if left.is_permuted(parse_layout(layout)):
+            raise DataError(
+                f'decoded images are {layout}, but convert needs {left} ("{convert.pattern}"); '
+                f"begin its pattern with {layout}"
+            )
 
 
 def resize_by_batch(processing: Processing) -> Processing:

@@ -170,7 +170,7 @@ def make_batch_layout(
     """
     convert = options.convert
     pattern = axes.pattern
-    if options.fill is not None:
+    if options.fills:
         fill_array_of(options, axes, window, source)  # raises its errors
     sizes = list(window)
     sizes.insert(pattern.source.groups.index(options.letter), count)

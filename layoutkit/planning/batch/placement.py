@@ -22,6 +22,7 @@ from ..._utils.indexing import as_array, normalize_index, normalize_indices, nor
 from ..._utils.validation import as_int, check_bool, describe_type, show, type_name
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...memory import Array
+from ...normalize import CHANNEL
 from ..centering import centered_start
 from ..fitting import FAR, MAX_SIDE, limit_size, round_half_even, scale_sides
 from ..resize import ResizeOptions
@@ -554,6 +555,7 @@ def check_windows_inside(
     """Raise ShapeError if a window reaches outside of its sample; they may have own sizes."""
     windows = np.array(window)  # one size, or one per sample
     outside = (begins < 0) | (begins + windows > lengths)
+    outside[:, [*axes.longest_axes]] = False
     for number, axis in zip(*outside.nonzero(), strict=True):
         begin, size = begins[number, axis], lengths[number, axis]
         extent = np.broadcast_to(windows, lengths.shape)[number, axis]
@@ -562,6 +564,8 @@ def check_windows_inside(
         if extent > size:
             end = f' (at the end with offset={{"{name}": 0}})' if begin < 0 else ""
             cure = f'give a smaller size, fill=0 to pad{end}, or resize="bilinear"'
+            if name == CHANNEL:  # is not resized
+                cure = "give a smaller size, or fill=0 to pad"
         raise ShapeError(
             f"sample {number} has size {size} along {name}, but its window of {extent} goes "
             f"from {begin} to {begin + extent}; {cure}"
@@ -959,6 +963,7 @@ def _check_resized(text: str, axes: SampleAxes, placed: Placements, may_fill: bo
     if may_fill:
         return
     outside = placed.outside | (placed.firsts < 0) | (placed.firsts + window > placed.scaled)
+    outside[:, [*axes.longest_axes]] = False
     for number, axis in zip(*outside.nonzero(), strict=True):
         raise ShapeError(
             f"sample {number} of size {placed.lengths[number, axis]} along {axes.names[axis]} is "

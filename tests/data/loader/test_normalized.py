@@ -73,6 +73,16 @@ def test_rows_begin_with_their_batch():
         sampled_batcher(SOURCE, batch_size=4, convert=Converter("hwcb->bhwc"))
 
 
+@pytest.mark.parametrize("pattern", ["bchw->bhwc", "n c h w -> n h w c"])
+def test_decoded_images_are_converted_from_their_own_layout(tmp_path, pattern):
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    (tmp_path / "a.png").touch()
+    with pytest.raises(DataError, match=r"images are bhwc, .* begin its pattern with bhwc"):
+        sampled_batcher(tmp_path, batch_size=1, size=(8, 6), convert=Converter(pattern))
+    for other in ("bhwc->bchw", "byxc->bcyx", "b(hp)wc->bhwpc"):
+        sampled_batcher(tmp_path, batch_size=1, size=(8, 6), convert=Converter(other)).close()
+
+
 def test_a_provider_provides_what_a_converter_makes():
     provider = ArrayProvider(
         PHOTOS, np.arange(10), batch_size=4, padding=7, convert=Converter("bhwc->bchw", **FORMULA)
