@@ -524,6 +524,7 @@ class Collator(CuresForAttributes):
         size: Any = None,
         positions: Any = None,
         epoch: int = 0,
+        **unknown: Never,
     ) -> Placements:
         """Return the placements of samples in their windows, without reading their pixels.
 
@@ -560,6 +561,8 @@ class Collator(CuresForAttributes):
 
         Raises the errors of a call.
         """
+        if unknown:
+            refuse_in_call("Collator", unknown, _PLACE_KEYWORDS)
         if is_compiling():
             raise _make_graph_error()
         if size is not None and self._packed is None:
@@ -1215,6 +1218,7 @@ def _make_collator(pattern: str, **arguments: Any) -> Collator:
 
 _CALL_ARGUMENTS = ("indices", "offset", "flip", "crop", "size", "placements", "out")
 _CALL_KEYWORDS = (*_CALL_ARGUMENTS, "positions", "epoch")
+_PLACE_KEYWORDS = tuple(n for n in _CALL_KEYWORDS if n not in ("placements", "out"))
 _collators = ArgumentCache(_make_collator, collate, _CALL_ARGUMENTS)
 
 

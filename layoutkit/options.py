@@ -522,7 +522,7 @@ def parse_collate_options(
     options_of_resize = {n: value for n, value in keywords.items() if n in RESIZE_DEFAULTS}
     resizing = parse_resize(keywords.get("resize"), **options_of_resize)
     packed = "" if is_one_array else _find_packed(stacked, letter, by_axis)
-    size = _parse_packed_size(keywords.get("size"), resizing, packed)
+    size = _parse_packed_size(keywords.get("size"), resizing, stacked, packed)
     if packed and keywords.get("lengths"):
         raise ArgumentError(
             f'lengths=True, but "{parsed.text}" packs samples, whose sizes are a part of every '
@@ -676,16 +676,28 @@ def _check_packed(
         )
 
 
+# A cure for patterns that fold all axes of images on the left.
+_PACK_PATCHES = 'pack patches, as in p=16, q=16, size=(224, 224) of "(hp)(wq)c->(bhw)(pqc)"'
+
+
+def _find_image_axes(pattern: Pattern) -> list[str]:
+    """Return the names of the axes of samples that are neither folded nor channels."""
+    return [n for n in _find_single_axes(pattern) if n not in (*_SAMPLE_AXES, CHANNEL)]
+
+
 def _parse_packed_size(
-    size: Any, resize: ResizeOptions | None, packed: str
+    size: Any, resize: ResizeOptions | None, pattern: Pattern, packed: str
 ) -> tuple[int, ...] | None:
     """Return the size of the windows of a packed batch as ints; raise ArgumentError for others."""
     multiple = None if resize is None else resize.multiple
     if not packed and (size is not None or multiple is not None):
         name = "multiple" if size is None else "size"
+        cure = _PACK_PATCHES
+        if _find_image_axes(pattern):
+            cure = f"give the size of windows by axis, as in {format_sizes(size)}"
         raise ArgumentError(
             f"{name}= is for samples of different sizes, which a pattern packs, as in "
-            f'"hwc->(bhw)c"; give the size of windows by axis, as in {format_sizes(size)}'
+            f'"hwc->(bhw)c"; {cure}'
         )
     side = None if resize is None or not packed else resize.short_side
     chosen = {"size": size, "multiple": multiple, "short_side": side}
@@ -716,14 +728,11 @@ def _check_resized_axes(
         )
     is_scaled = bool(packed) or (bool(longest) and resize.short_side is not None)
     if not is_scaled and not any(name in options.sizes for name in single):
-        cure = (
-            'give one, as in Collator("hwc->bchw", h=224, w=224), or fold axes of the result only, '
-            'as in p=16, q=16, size=(224, 224) of "(hp)(wq)c->(bhw)(pqc)"'
-        )
+        axes = _find_image_axes(options.pattern)
+        cure = 'give one, as in Collator("hwc->bchw", h=224, w=224)' if axes else _PACK_PATCHES
         if longest:
             cure = f'give short_side=224 too, to which axes of size "{LONGEST}" are scaled'
         elif resize.short_side is not None:
-            axes = [name for name in single if name not in (*_SAMPLE_AXES, CHANNEL)]
             sizes = (f"{name}={resize.short_side}" for name in axes)
             padded = (f'{name}="{LONGEST}"' for name in axes)
             cure = f"give {', '.join(sizes)} to crop after it, or {', '.join(padded)} to pad"

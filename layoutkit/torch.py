@@ -586,6 +586,11 @@ class Feed:
 
     def __init__(self, loader: Any, converter: Converter, key: Any = None) -> None:
         check_key(key)
+        if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+            raise ArgumentError(
+                f"loader is {describe_type(loader)}; give a DataLoader, a Batcher of "
+                "sampled_batcher, or another iterable of batches"
+            )
         self.loader = loader
         self.converter = converter
         self.key = key

@@ -62,6 +62,8 @@ def split_items(samples: Sequence[Any], key: Any, layout: Layout) -> ItemColumns
                 find_pixels_cure([*items.values()], "item", layout.ndim)
                 or "name the item with key="
             )
+            if isinstance(first, list) and _are_numbers(first):
+                cure = "a list of numbers is no array: pass numpy.asarray(sample)"
             raise ArgumentError(
                 f"sample 0 has no item of rank {layout.ndim}, as {layout} needs: {kinds}; {cure}"
             )
@@ -118,6 +120,7 @@ def stack_values(values: list[Any], stack_arrays: Callable[[list[Any]], Any]) ->
     if _are_numbers(values):
         stacked = np.array(values)
         return values if stacked.dtype.hasobject else stacked  # ints beyond 64 bits
+    _check_numbers(values)
     if isinstance(first, Mapping | tuple) and first:
         if any(_keys_of(value) != _keys_of(first) for value in values):
             return values
@@ -147,6 +150,17 @@ def _are_numbers(values: list[Any]) -> bool:
     if isinstance(values[0], np.generic) and len({*map(type, values)}) == 1:
         return True
     return all(isinstance(v, bool | int | float | complex | np.number | np.bool_) for v in values)
+
+
+def _check_numbers(values: list[Any]) -> None:
+    """Raise ArgumentError for None among numbers, such as labels."""
+    numbers = [value for value in values if value is not None]
+    if 0 < len(numbers) < len(values) and _are_numbers(numbers):
+        number = next(i for i, value in enumerate(values) if value is None)
+        raise ArgumentError(
+            f"an item of sample {number} is None, but a number in other samples; give a number, "
+            "such as -1 for no label, or omit the sample"
+        )
 
 
 def _keys_of(value: Any) -> Any:

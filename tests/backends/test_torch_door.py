@@ -261,6 +261,8 @@ def test_axes_that_stay_are_of_any_rank_in_a_batch():
 def test_a_feed_is_refused_before_a_batch():
     with pytest.raises(PatternError):
         feed([], "bhwc>bchw")
+    with pytest.raises(ArgumentError, match="loader is an int; give a DataLoader"):
+        feed(5, "bhwc->bchw")
 
 
 def test_channels_last():

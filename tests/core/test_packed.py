@@ -612,7 +612,7 @@ def test_random_windows_need_sizes(pattern, options, match):
 def test_random_crops_need_the_size_of_windows():
     collator = Collator(PATCHES, p=5, q=5, resize="area", crop="random")
     for use in (collator, collator.place):
-        with pytest.raises(ArgumentError, match=r"needs the sizes .* give size=\(224, 224\)"):
+        with pytest.raises(ArgumentError, match=r"needs the sizes .* give size=\(40, 40\)"):
             use(_make_photos())
     assert collator(_make_photos(), size=(5, 10)).sizes.tolist() == [[1, 2]] * 12
 

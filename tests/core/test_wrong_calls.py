@@ -118,6 +118,9 @@ BATCH = 'Collator("hwc->bchw", {})(photos)'
 WINDOWS = 'Collator("hwc->bchw", h=20, w=24, {})(photos)'
 RESIZED = 'Collator("hwc->bchw", h=20, w=24, resize="bilinear", {})(photos)'
 SOUNDS = 'collate([np.ones((9, 4)), np.ones((8, 4))], "tf->bft", {})'
+CLIPS = 'collate([np.ones((9, 4)), np.ones((9, 3))], "tf->(bt)f", {})'
+GRID = 'Collator("(hp)(wq)c->b(hw)(pqc)", p=8, q=5, {})(photos)'
+PATCHES = 'Collator("(hp)(wq)c->(bhw)(pqc)", {})(photos)'
 LOOP = "sampled_batcher(x, batch_size=2, {})"
 OPEN = "open_index(x, {})"
 
@@ -215,6 +218,24 @@ TABLE = [
     (BATCH, "h=100, w=24", ShapeError, "fill=0 to pad", "h=100, w=24, fill=0"),
     (BATCH, "h=100, w=25", ShapeError, 'resize="bilinear"', 'h=100, w=25, resize="bilinear"'),
     (BATCH, 'h="20", w=24', ShapeError, "a size is an int", "h=20, w=24"),
+    (BATCH, "h=20, w=24, c=4", ShapeError, "4 goes from 0 to 4; give a smaller size, or fill=0",
+     "h=20, w=24, c=4, fill=0"),
+    (SOUNDS, 't="longest", f=5', ShapeError, "fill=0 to pad", 't="longest", f=5, fill=0'),
+    (SOUNDS, 't="longest", offset={"t": 0}', ArgumentError, "the axes of offset are f; omit 't'",
+     't="longest"'),
+    # ---- patches ----------------------------------------------------------------------------
+    (GRID, 'size=(20, 24), resize="area"', ArgumentError,
+     'pack patches, as in p=16, q=16, size=(224, 224) of "(hp)(wq)c->(bhw)(pqc)"', None),
+    (GRID, 'h=5, w=6, resize="area"', ArgumentError, "not folded; pack patches, as in p=16", None),
+    (PATCHES, "p=7, q=5", ShapeError, 'resize="bicubic", multiple=35',
+     'p=7, q=5, resize="bicubic", multiple=35'),
+    (PATCHES, 'p=7, q=5, resize="area", multiple=6', ShapeError, "multiple=35 alone",
+     'p=7, q=5, resize="area", multiple=35'),
+    (PATCHES, 'p=7, q=5, resize="area", size=(8, 10)', ShapeError, "multiple=35 alone",
+     'p=7, q=5, resize="area", multiple=35'),
+    (PATCHES, 'p=7, q=5, resize="area"', ArgumentError, "give size=(280, 280), one",
+     'p=7, q=5, resize="area", size=(280, 280)'),
+    (CLIPS, "", ShapeError, "or give its window, as in f=224", "f=224, fill=0"),
     (RESIZED, 'center="ceil"', ArgumentError, "'round', 'floor'", 'center="floor"'),
     # ---- calls ------------------------------------------------------------------------------
     ("collator({})", '"photo.png"', ArgumentError, "samples is a str", "photos"),
@@ -238,6 +259,12 @@ TABLE = [
      "a part of it, such as placements[:1]", "placements=collator.place(photos)[:2]"),
     ("collator.place(photos)[0].fit_boxes([[1, 1, 3, 4]], {})", 'format="xywh"', ArgumentError,
      "boxes are x1, y1, x2, y2 in pixels; a box of x, y, width and height", ""),
+    ("collator.place(photos)[0].to_fitted([[1, 1, 3, 4]], {})", "clip=True", ArgumentError,
+     "fit_boxes clips boxes", ""),
+    ("collator.place(photos)[0].to_image([[1, 1, 3, 4]], {})", "format='xyxy'", ArgumentError,
+     "boxes are x1, y1, x2, y2 in pixels", ""),
+    ("collator.place(photos, {})", "position=[0, 1]", ArgumentError, "did you mean positions=?",
+     "positions=[0, 1]"),
     ("converter(x, {})", '"bchw"', ArgumentError, "the pattern has the layout of the result", ""),
     ("convert({})", 'x, "bhwc"', PatternError, 'both layouts: "bhwc->bchw"', 'x, "bhwc->bchw"'),
     ("convert({})", 'x, ["bhwc", "bchw"]', PatternError, "a pattern is text", 'x, "bhwc->bchw"'),
@@ -297,6 +324,11 @@ TABLE = [
      "[(x[0], 1)]"),
     ("collator({})", "[(None, 1), (x[0], 2)]", ArgumentError, "sample 0 has no item of rank 3",
      "[(x[0], 2)]"),
+    ("collator({})", "[(x[0], 1), (x[1], None)]", ArgumentError,
+     "an item of sample 1 is None, but a number in other samples; give a number, such as -1",
+     "[(x[0], 1), (x[1], -1)]"),
+    ("collate({}, 't->bt', t='longest')", "[[1, 2], [3]]", ArgumentError,
+     "pass numpy.asarray(sample)", "[np.asarray([1, 2]), np.asarray([3])]"),
     # ---- samples that are not pixels -----------------------------------------------------------
     ("collator({})", "[png]", ShapeError, "pass layoutkit.images.read(sample)", None),
     ("collator({})", "[x[0], gray]", ShapeError, 'mode "L" has no axis of channels: pass '
@@ -315,6 +347,8 @@ TABLE = [
     (LOOP, 'on_error="skip"', DataError, "did you mean 'drop'?", 'on_error="drop"'),
     (LOOP, 'framework="np"', ArgumentError, "did you mean 'numpy'?", 'framework="numpy"'),
     (LOOP, "shuffle=True", DataError, 'sampler="shuffle"', 'sampler="shuffle"'),
+    ("open_index(x).split({})", "test_size=0.5", DataError, "as in split(0.8)", "0.5"),
+    ("open_index(x).split({})", "0.5, random_state=0", DataError, "give seed=", "0.5, seed=0"),
     (OPEN, "labels=[0, 1]", DataError, '{"x": ..., "y": labels}', None),
     (OPEN, "transform=abs", DataError, "processor=transform", ""),
     (OPEN, 'split="train"', DataError, "train, val = index.split(0.8, seed=0)", ""),
@@ -462,6 +496,8 @@ def test_samples_that_are_none_are_explained_in_a_dataloader():
         (stack, [{"a": [photo, None]}], "item 'a'.1 of sample 0 is None"),
         (Positions, 3, "dataset is an int; give one with a length"),
         (stack, 3, "samples is an int; give a list of samples"),
+        (TorchCollator("hwc->bchw", **WINDOW), [(photo, None), (photo, 2.5)],
+         "item of sample 0 is None"),
     ]:  # fmt: skip
         with pytest.raises(ArgumentError, match=words):
             function(samples)

@@ -11,6 +11,7 @@ from typing import Any
 from ..._utils import system
 from ..._utils.errors import prefix_errors
 from ..._utils.validation import check_int, show
+from ..._utils.warnings import warn
 from ...errors import DataError
 from ..errors import NoSuchArgument
 from ..formats import FIELD_PAIRS
@@ -21,6 +22,7 @@ from ..labels import check_missing
 from ..samplers import Sampler
 from ..sources import Index, StreamIndex, are_several, open_index
 from ..sources.base import Partition
+from ..sources.files import FilesIndex
 from ..sources.items import ItemProcessor
 from .chunk import RecordPipeline, RecordSource
 from .collate import BatchStep, CollateStep, MultiCollateStep
@@ -137,7 +139,26 @@ def open_fields(sources: Mapping[str, Any], missing: Any) -> list[Index]:
     for name, source in sources.items():
         with prefix_errors(f"field {name}: ", DataError):
             indexes.append(_open_or_take(source, missing))
+    _check_stems(dict(zip(sources, indexes, strict=True)))
     return indexes
+
+
+def _check_stems(indexes: Mapping[str, Index]) -> None:
+    """Warn if files of two fields that have equal names are in different places.
+
+    Fields without a common name, such as `a.jpg` and `a_mask.png`, are not compared.
+    """
+    stems = {name: index.stems for name, index in indexes.items() if isinstance(index, FilesIndex)}
+    (first, own), *others = stems.items() or [("", [])]
+    for name, other in others:
+        pairs = enumerate(zip(own, other, strict=False))
+        number, pair = next((item for item in pairs if item[1][0] != item[1][1]), (0, None))
+        if pair is not None and not {*own}.isdisjoint(other):
+            warn(
+                f"record {number} is {pair[0]!r} of the field {first}, but {pair[1]!r} of {name}, "
+                "and other files have equal names; record i of all fields is one record: give "
+                "lists of paths in one order"
+            )
 
 
 def _open_or_take(source: Any, missing: Any) -> Index:

@@ -565,7 +565,10 @@ def _fill_decoded_rows(processing: Processing) -> Processing:
     layout = processing.layouts[0]
     if layout is None:
         rows = _IMAGE_LAYOUT[: 1 + len(decoder.input_dims)]  # class numbers have no channels
-        layout = rows if processing.convert is None else _check_rows(processing.convert, rows)
+        if processing.convert is None:
+            layout = rows
+        else:
+            _check_rows(processing.convert, rows)
     return replace(
         processing,
         input_dims=processing.input_dims or decoder.input_dims,

@@ -16,7 +16,7 @@ from functools import cached_property
 from html import escape
 from itertools import accumulate, islice
 from numbers import Integral
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Never, overload
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ..._utils.spelling import CuresForAttributes
 from ..._utils.validation import check_bool, check_int, show
 from ...errors import DataError
 from ...memory import Array
-from ..errors import OutOfRange, check_has_records
+from ..errors import OutOfRange, check_has_records, reject_unknown
 from ..io.filesystem import is_url
 from ..io.reader import Reader
 from ..io.responses import FileVersion
@@ -240,7 +240,9 @@ class Index(CuresForAttributes, UncachedState, Sequence[Record]):
             return self._select(normalize_indices(i, len(self), "records", OutOfRange))
         return self.item_at(i)  # type: ignore[arg-type]  # an int, or else an error
 
-    def split(self, *fractions: float, seed: int = 0, stratify: bool = False) -> tuple[Index, ...]:
+    def split(
+        self, *fractions: float, seed: int = 0, stratify: bool = False, **unknown: Never
+    ) -> tuple[Index, ...]:
         """Divide the records at random into parts, such as for training and validation.
 
         >>> from layoutkit.data import open_index
@@ -271,6 +273,8 @@ class Index(CuresForAttributes, UncachedState, Sequence[Record]):
             An argument is invalid, a part would have no records, or the index has no labels to
             stratify by.
         """
+        if unknown:
+            reject_unknown(Index.split, unknown, _SPLIT_CURES)
         order = self._shuffle(seed, stratify)
         parts = []
         for size in _part_sizes(fractions, len(self)):
@@ -336,6 +340,12 @@ class Index(CuresForAttributes, UncachedState, Sequence[Record]):
             raise DataError(
                 f"no label {show(label)}; there are {label_list(self.labels)}"
             ) from None
+
+
+_SPLIT_CURES = dict.fromkeys(
+    ("fraction", "frac", "lengths", "sizes", "test_size", "train_size", "val_size"),
+    "give the share of each part without a name, that of the training first, as in split(0.8)",
+) | dict.fromkeys(("generator", "random_state"), "give seed=")
 
 
 def _part_sizes(fractions: Sequence[float], count: int) -> list[int]:

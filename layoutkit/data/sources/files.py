@@ -56,6 +56,11 @@ class FilesIndex(Index):
     def __len__(self) -> int:
         return len(self._paths)
 
+    @property
+    def stems(self) -> list[str]:
+        """The names of the files, without folders and suffixes."""
+        return [path.rpartition("/")[2].rpartition(".")[0] for path in self._paths]
+
     def record(self, number: int) -> Record:
         label, labels = self._label_at(number)
         url = join_path(self.url_prefix, self._paths[number])

@@ -93,8 +93,10 @@ def lay_out_samples(
         try:
             resolved.append(_resolve(*key, window))
         except ShapeError as error:
-            is_sized = options.resize is not None or options.size is not None
-            cure = "" if is_sized else '; or resize samples: resize="bicubic", multiple=28'
+            cure = f"; multiple={axes.patch_side} alone chooses such sizes"
+            if options.resize is None:
+                option = f'resize="bicubic", multiple={axes.patch_side}'
+                cure = "" if targets is not None else f"; {option} resizes samples to such sizes"
             raise ShapeError(f"sample {number}, with b=1: {error}{cure}") from None
     moves, rows, sizes = zip(*resolved, strict=True)
     rest = moves[0].target_shape[1:]
@@ -173,10 +175,10 @@ def _choose_sizes(resize: ResizeOptions, axes: SampleAxes, extents: Array) -> Ar
     if resize.short_side is not None:
         return _check_sizes(names, scale_sides(extents, resize.short_side, resize.max_side))
     if resize.multiple is None:
-        pair = ", ".join(["224"] * len(names))
+        pair = ", ".join([str(8 * axes.patch_side)] * len(names))
         raise ArgumentError(
             f"resize={resize.filter!r} needs the sizes of the resized samples: give "
-            f"size=({pair}), one per sample, or multiple=28 or short_side=224 to choose them"
+            f"size=({pair}), one per sample, or multiple={axes.patch_side} to choose them"
         )
     return _choose_multiples(resize, names, extents)
 

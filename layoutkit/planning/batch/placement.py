@@ -68,23 +68,27 @@ class Placement(NamedTuple):
         """The 2 x 3 matrix (float64) that maps (x, y, 1) of the image to x, y of the window."""
         return np.array([[self.scale[1], 0, self.left], [0, self.scale[0], self.top]])
 
-    def to_fitted(self, points: Any) -> Array:
+    def to_fitted(self, points: Any, **unknown: Never) -> Array:
         """Map points or boxes of the image to the window.
 
         A box of a flipped image has x1 <= x2 and y1 <= y2, too.
 
         points : array (..., 2) of x, y, or (..., 4) of x1, y1, x2, y2, in pixels
         """
+        if unknown:
+            reject_unknown(Placement.to_fitted, unknown, _POINT_CURES)
         values, scale, offset = self._as_floats(points)
         return self._with_ordered_corners(values * scale + offset)
 
-    def to_image(self, points: Any) -> Array:
+    def to_image(self, points: Any, **unknown: Never) -> Array:
         """Map points or boxes of the window back to the image; the inverse of `to_fitted`.
 
         >>> where = Placement((1.0, 1.0), top=80.0, left=0.0, region=(0, 0, 320, 320))
         >>> where.to_image([[10, 90, 20, 100]]).tolist()
         [[10.0, 10.0, 20.0, 20.0]]
         """
+        if unknown:
+            reject_unknown(Placement.to_image, unknown, _POINT_CURES)
         values, scale, offset = self._as_floats(points)
         return self._with_ordered_corners((values - offset) / scale)
 
@@ -181,6 +185,10 @@ _XYWH = "a box of x, y, width and height is x, y, x + width, y + height"
 _BOX_CURES = dict.fromkeys(
     ("bbox_format", "box_format", "fmt", "format", "in_fmt"),
     f"boxes are x1, y1, x2, y2 in pixels; {_XYWH}",
+)
+
+_POINT_CURES = _BOX_CURES | dict.fromkeys(
+    ("clip", "min_size", "min_visible"), "fit_boxes clips boxes, and drops small ones"
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from math import prod
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,12 @@ class SampleAxes:
         return tuple(self.sample.name(x) for x in letters if x in self.packed)
 
     @cached_property
+    def patch_side(self) -> int:
+        """The least number of pixels that all axes of patches divide, or 28 without patches."""
+        folds = [names for names in self.sample.named if len(names) > 1]
+        return lcm(*[prod(self.sizes.get(name, 1) for name in names) for names in folds] or [28])
+
+    @cached_property
     def resizable(self) -> dict[str, int]:
         """The indices of the axes that may differ and can be resized, by name."""
         named = zip(self.packed_names, self.packed_axes, strict=True)
@@ -125,7 +131,7 @@ class SampleAxes:
                 axis = np.arange(self.sample.ndim)[self._fixed_columns][column]
                 name = "".join(self.sample.named[axis])
                 fix = self.find_channels_first(first) if name == CHANNEL else ""
-                fix = fix or _suggest_size(name, shapes[:, axis], int(axis))
+                fix = fix or _suggest_size(name, shapes[:, axis], int(axis), bool(self.packed))
                 raise ShapeError(
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
                     f"has {first[axis]}; give samples of one size{fix}"
@@ -224,15 +230,15 @@ def _suggest_rgb(sizes: Array, axis: int) -> str:
     return cure if is_mixed else ""
 
 
-def _suggest_size(name: str, sizes: Array, axis: int) -> str:
+def _suggest_size(name: str, sizes: Array, axis: int, is_packed: bool) -> str:
     """Return a clause with a way to samples of one size along an axis, if it has a name."""
     smallest = int(sizes.min())
     if name == CHANNEL and smallest <= MAX_IMAGE_CHANNELS:
         channels = f"; or give channels={tuple(range(smallest))}, which all samples have"
         return _suggest_rgb(sizes, axis) or channels
     example = f"={smallest}" if name == CHANNEL else "=224"
-    is_axis = len(name) == 1
-    return f'; or give its window, as in {name}{example} or {name}="{LONGEST}"' if is_axis else ""
+    longest = "" if is_packed else f' or {name}="{LONGEST}"'
+    return f"; or give its window, as in {name}{example}{longest}" if len(name) == 1 else ""
 
 
 @lru_cache(maxsize=1024)

@@ -45,6 +45,29 @@ def test_fields_share_the_windows_of_the_first_collator_that_draws(workers):
     assert 0 < sum(flips) < 13
 
 
+@pytest.mark.parametrize(
+    ("photos", "masks", "warns"),
+    [
+        ("a.png b.png d.png", "a.png b.png d.png", False),
+        ("a.jpg b.jpg d.jpg", "a.png c.png d.png", True),
+        ("a/0.png b/0.png", "0.png 1.png", True),
+        ("a.png b.png", "a_mask.png b_mask.png", False),
+    ],
+)
+def test_files_of_two_fields_that_have_equal_names_are_in_equal_places(
+    tmp_path, photos, masks, warns, recwarn
+):
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    sources = {"image": photos, "mask": masks}
+    paths = {name: [str(tmp_path / x) for x in text.split()] for name, text in sources.items()}
+    reader = {"mask": images.Reader(mode="index")}
+    sampled_batcher(paths, collate=FIELDS, batch_size=2, processor=reader).close()
+    messages = [str(warning.message) for warning in recwarn.list]
+    assert len(messages) == warns
+    assert all("record 1 is '" in text and "but '" in text for text in messages)
+    assert all(str(warning.filename) == __file__ for warning in recwarn.list)
+
+
 def test_batches_are_made_by_the_placements_of_the_batch():
     with sampled_batcher(SOURCES, collate=FIELDS, **OPTIONS) as loop:
         for batch in loop:
