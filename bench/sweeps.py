@@ -110,7 +110,7 @@ def own_row(pattern: str, shape: Sequence[int], dtype: str, to_dtype: str | None
     result = plan(pattern, shape, dtype, dtype=to_dtype)
     names = (as_dtype(dtype).name, result.target.dtype.name)
     letters = source.letters
-    return Row("own", "move", (letters,), target.letters, letters, tuple(shape), *names)
+    return Row("conversion", "move", (letters,), target.letters, letters, tuple(shape), *names)
 
 
 def _random_sizes(choose: random.Random, rank: int, items: float) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -174,7 +174,7 @@ class CollateProgram:
             else:
                 plan_table = self._add_plan(plan_table, args, alignment)
 
-    @property
+    @cached_property
     def _needs_placements(self) -> bool:
         """True if windows may pad samples along some axes only, which the kernel cannot check."""
         options = self._options

@@ -463,7 +463,7 @@ SAMPLES = [np.zeros((8, 9, 3), np.uint8), np.zeros((7, 9, 3), np.uint8)]
             "the axes are h, w, c",
         ),
         ("hwc->bchw", {"h": 4, "flip": {"w": 1}}, layoutkit.ArgumentError, "give a bool"),
-        ("hwc->bchw", {"h": 4, "flip": "wh"}, layoutkit.ArgumentError, "flipped along 'wh'"),
+        ("hwc->bchw", {"h": 4, "flip": "wh"}, layoutkit.ArgumentError, "no flip along 'wh'"),
         ("hwc->bchw", {"h": 4, "flip": {"w": [True]}}, layoutkit.ShapeError, "1 values for 2"),
         (
             "hwc->bchw",

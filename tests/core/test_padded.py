@@ -239,6 +239,8 @@ def test_samples_that_differ_otherwise_name_the_sample_and_both_sizes():
         collate([clips[0], np.zeros(3)], "tf->btf", t="longest")
     with pytest.raises(layoutkit.ShapeError, match='or f="longest"'):
         collate(clips, "tf->btf", t="longest")
+    with pytest.raises(layoutkit.ShapeError, match=r"as in f=224$"):  # packs refuse "longest"
+        collate(clips, "tf->(bt)f")
 
 
 def test_an_empty_sample_is_not_resized():

@@ -93,7 +93,7 @@ MASKED = Items(lambda place: (X[0], X[0, ..., 0]))
 FIELDS = Items(lambda place: {"image": X[0], "mask": X[0, ..., 0]})
 NAMED = Items(lambda place: {"labels": place, "pixel_values": X[0]})
 NAMESPACE = {
-    "glob": glob, "Loader": Loader, "Unsized": Unsized, "first_batch": first_batch,
+    "glob": glob, "Items": Items, "Loader": Loader, "Unsized": Unsized, "first_batch": first_batch,
     "masked": MASKED, "gray": Gray(), "png": b"\x89PNG",
     "fields": FIELDS, "named": NAMED, "mask": Collator("hw->bhw", **WINDOW), "mix": mix,
     "np": np, "x": X, "photos": PHOTOS, "accumulate": accumulate, "collate": collate,
@@ -118,7 +118,6 @@ BATCH = 'Collator("hwc->bchw", {})(photos)'
 WINDOWS = 'Collator("hwc->bchw", h=20, w=24, {})(photos)'
 RESIZED = 'Collator("hwc->bchw", h=20, w=24, resize="bilinear", {})(photos)'
 SOUNDS = 'collate([np.ones((9, 4)), np.ones((8, 4))], "tf->bft", {})'
-CLIPS = 'collate([np.ones((9, 4)), np.ones((9, 3))], "tf->(bt)f", {})'
 GRID = 'Collator("(hp)(wq)c->b(hw)(pqc)", p=8, q=5, {})(photos)'
 PATCHES = 'Collator("(hp)(wq)c->(bhw)(pqc)", {})(photos)'
 LOOP = "sampled_batcher(x, batch_size=2, {})"
@@ -221,7 +220,7 @@ TABLE = [
     (BATCH, "h=20, w=24, c=4", ShapeError, "4 goes from 0 to 4; give a smaller size, or fill=0",
      "h=20, w=24, c=4, fill=0"),
     (SOUNDS, 't="longest", f=5', ShapeError, "fill=0 to pad", 't="longest", f=5, fill=0'),
-    (SOUNDS, 't="longest", offset={"t": 0}', ArgumentError, "the axes of offset are f; omit 't'",
+    (SOUNDS, 't="longest", offset={"t": 0}', ArgumentError, "no offset along 't'; the axes are f",
      't="longest"'),
     # ---- patches ----------------------------------------------------------------------------
     (GRID, 'size=(20, 24), resize="area"', ArgumentError,
@@ -235,7 +234,6 @@ TABLE = [
      'p=7, q=5, resize="area", multiple=35'),
     (PATCHES, 'p=7, q=5, resize="area"', ArgumentError, "give size=(280, 280), one",
      'p=7, q=5, resize="area", size=(280, 280)'),
-    (CLIPS, "", ShapeError, "or give its window, as in f=224", "f=224, fill=0"),
     (RESIZED, 'center="ceil"', ArgumentError, "'round', 'floor'", 'center="floor"'),
     # ---- calls ------------------------------------------------------------------------------
     ("collator({})", '"photo.png"', ArgumentError, "samples is a str", "photos"),
@@ -378,6 +376,10 @@ TABLE = [
      "named"),
     ("first_batch({}, collator)", "photos", DataError, "arrays of one source are {'x': arrays}",
      '{"x": photos}'),
+    ("open_index({})", "(x, [0, 1])", DataError, "with labels {'x': arrays, 'y': labels}",
+     '{"x": x, "y": [0, 1]}'),
+    ("first_batch({})", "Items(lambda place: (x[0], None))", DataError,
+     "a number, such as -1 for no label", "Items(lambda place: (x[0], -1)), layout='bhwc'"),
     ("sampled_batcher({}, batch_size=2, size=(8, 8))", '["a", "b"]', DataError,
      'mix([(source, 1) for source in sources], on_end="drop")',
      'mix([(source, 1) for source in ["a", "b"]], on_end="drop")'),

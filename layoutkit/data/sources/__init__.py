@@ -264,7 +264,8 @@ _OTHER_KINDS = {
 
 # The cures of a list of sources that are one, in messages.
 ONE_SOURCE = (
-    "arrays of one source are {'x': arrays}; files of several folders are one list of paths; "
+    "arrays of one source are {'x': arrays}, with labels {'x': arrays, 'y': labels}; "
+    "files of several folders are one list of paths; "
     'containers that follow one another are one pattern, "p{0..7}.tar"; other sources are '
     'joined by layoutkit.data.mix([(source, 1) for source in sources], on_end="drop")'
 )

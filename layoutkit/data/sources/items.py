@@ -141,9 +141,12 @@ def split_item(item: Any, columns: Mapping[str, Any], cure: str = _SELECT) -> An
     target = as_array(pair[1], "the label") if get_adapter(pair[1]) else pair[1]
     value = target.item() if getattr(target, "shape", None) == () else target
     if isinstance(value, str) or (not hasattr(value, "shape") and is_missing(value)):
+        cure = "number the classes in the source"
+        if not isinstance(value, str) or not value:
+            cure = "give a number, such as -1 for no label, or leave out the item"
         raise DataError(
             f"the label of an item is {show(value)}; items are read one by one, so labels have to "
-            "be numbers: number the classes in the source"
+            f"be numbers: {cure}"
         )
     return data, target
 

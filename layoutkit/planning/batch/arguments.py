@@ -116,8 +116,8 @@ def _crop_axis(arg_name: str, value: Any, name: Any, axis_indices: Mapping[str, 
     axis = axis_indices.get(axis_name(name)) if isinstance(name, str) else None
     if axis is None:
         raise ArgumentError(
-            f"{arg_name}={show(value)}, but the axes of {arg_name} are {', '.join(axis_indices)}; "
-            f"omit {show(name)}"
+            f"{arg_name}={show(value)}, but windows have no {arg_name} along {show(name)}; "
+            f"the axes are {', '.join(axis_indices)}"
         )
     return axis
 
