@@ -16,12 +16,10 @@ from math import gcd, prod
 
 from ...planning.epilogue import DTYPES, Operand
 from ...planning.loops import SumLoop, smallest_stride_loop
-from .launch import MAX_PARTS, CudaLaunch
-from .tiling import BANK, LINE, LOST_BYTES, SECTOR, THREADS, WORD, pack_divisor
-
-COLUMN = 16  # bytes of a column of a line of shared memory, whose columns are permuted
-STRETCH = 128  # bytes that boxes move together along an axis
-LEAST_ROW = 8  # minimum length along the last axis: 32 lanes with four or more along another axis
+from . import policy
+from .launch import CudaLaunch
+from .policy import BANK, LINE, SECTOR, THREADS, WORD
+from .tiling import pack_divisor
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Boxes:
         Along the last axis it is 1: the threads that own words are adjacent there anyway.
         """
         is_last = axis == len(self.places) - 1
-        return 1 if is_last else gcd(max(1, self.places[axis] // self.words), LINE // COLUMN)
+        return 1 if is_last else gcd(max(1, self.places[axis] // self.words), LINE // policy.COLUMN)
 
     def bits(self, axis: int) -> tuple[int, int]:
         """Return the number of bits of a position and of a lane."""
@@ -72,7 +70,7 @@ class Boxes:
 
         Thus a thread moves whole columns to shared memory.
         """
-        return min(self.turns, COLUMN // self.size)
+        return min(self.turns, policy.COLUMN // self.size)
 
     def find(self, axis: int, word: int) -> list[int]:
         """Return the position of a word's first item, if words are along an axis.
@@ -102,15 +100,15 @@ class Boxes:
 
     def slot(self, places: Sequence[int]) -> int:
         """Return the byte offset of a position in shared memory."""
-        columns = LINE // COLUMN
-        pieces = max(1, self.words * self.size // COLUMN)
+        columns = LINE // policy.COLUMN
+        pieces = max(1, self.words * self.size // policy.COLUMN)
         offset = 0
         for axis, (place, step) in enumerate(zip(places, self.slots, strict=True)):
             linear = place * step
             exchanged = linear // LINE % pieces
             if axis < len(places) - 1:
                 exchanged ^= place // self.words * (columns // self.lanes(axis)) % columns
-            offset ^= linear ^ exchanged * COLUMN
+            offset ^= linear ^ exchanged * policy.COLUMN
         return offset
 
 
@@ -126,7 +124,7 @@ def choose(
     last = len(counts) - 1
     long_axes = dict.fromkeys([last, *(axis for axis, _ in near)])
     least = [words if axis in long_axes else 1 for axis in range(last)]
-    least.append(max(LEAST_ROW, words, LINE // (words * size)))
+    least.append(max(policy.LEAST_SUM_ROW, words, LINE // (words * size)))
     box = [1] * len(counts)
     for axis in long_axes:
         if prod(box) * least[axis] <= most:
@@ -158,7 +156,7 @@ def _score(counts: Sequence[int], box: Sequence[int], near: Sequence[tuple[int, 
     time = 0.0
     for axis, item in near:
         row = min(counts[axis], box[axis])
-        time += max(item, SECTOR / row) + LOST_BYTES / row
+        time += max(item, SECTOR / row) + policy.LOST_BYTES / row
     return filled * sum(item for _, item in near) / time
 
 
@@ -168,7 +166,7 @@ def _group_exponent(count: int, places: int, near: Sequence[tuple[int, int]], ax
     Their rows are parts of the same stretch of memory, if the rows of a box are shorter.
     """
     rows = [places * item for near_axis, item in near if near_axis == axis and places > 1]
-    return _floor_log2(min(STRETCH // min([STRETCH, *rows]), -(-count // places)))
+    return _floor_log2(min(policy.STRETCH // min([policy.STRETCH, *rows]), -(-count // places)))
 
 
 def _floor_log2(number: int) -> int:
@@ -176,11 +174,6 @@ def _floor_log2(number: int) -> int:
     return number.bit_length() - 1
 
 
-MAX_AXES = 8  # loops of a sum
-# Bytes of a box in its largest part and of its sums: 64 and 128 per thread, in registers.
-BOX_BYTES = 16384
-SUM_BYTES = 32768
-MAX_TURNS = 8  # words per thread: with more, the parameters of 16 parts exceed 4 KB
 # Numbers of the dtypes that can be added (all but bool), as in `ADDED` of numeric.cuh.
 _ADDED = (*(row.name for row in DTYPES.values() if row.kind != "b"), "c8", "c16")
 CODES = {name: code for code, name in enumerate(_ADDED)}
@@ -223,7 +216,9 @@ def prepare_sum(
     words = _items_per_word(arrays, axes)
     near = [(axis, array.operand.item) for axis, array in zip(axes, arrays, strict=True)]
     summed, size = _sum_dtype(computed)
-    places = min(BOX_BYTES // most, SUM_BYTES // size, MAX_TURNS * THREADS * words)
+    places = min(
+        policy.BOX_BYTES // most, policy.SUM_BYTES // size, policy.MAX_SUM_TURNS * THREADS * words
+    )
     dtypes = {_kernel_dtype(part) for part in parts}
     # Shared memory contains items of the parts, or computed values if parts differ.
     boxes = choose(
@@ -236,14 +231,14 @@ def prepare_sum(
         _pack_walk(boxes, array, axis, is_wide)
         for array, axis, is_wide in zip(arrays, axes, wide, strict=True)
     ]
-    walks[-1:-1] = [bytes(len(walks[-1]))] * (MAX_PARTS - len(parts))
+    walks[-1:-1] = [bytes(len(walks[-1]))] * (policy.MAX_PARTS - len(parts))
     params = [struct.pack("Q", len(parts))]
     params += [
         _pack_axis(boxes, index, [array.steps[index] for array in arrays])
         for index in range(last + 1)
     ]
     defines = {
-        "AXES": last + 1, "COMPUTED": summed, "MAX_PARTS": MAX_PARTS, "PER_WORD": words,
+        "AXES": last + 1, "COMPUTED": summed, "MAX_PARTS": policy.MAX_PARTS, "PER_WORD": words,
         "PLACES": places, "TARGET": _kernel_dtype(target), "THREADS": THREADS,
         "DTYPES": sum(1 << CODES[dtype] for dtype in dtypes),
         "WIDTHS": (not all(wide)) + 2 * any(wide),
@@ -253,7 +248,7 @@ def prepare_sum(
         tuple((name, str(value)) for name, value in sorted(defines.items())),
         b"".join([*params, *walks]),
         prod(boxes.along(index) for index in range(last + 1)),
-        pointers=2 + MAX_PARTS,
+        pointers=2 + policy.MAX_PARTS,
     )
 
 
@@ -282,10 +277,10 @@ def _sum_dtype(operand: Operand) -> tuple[str, int]:
 
 def _pack_axis(boxes: Boxes, axis: int, steps: list[int]) -> bytes:
     """Pack an axis of the output, as `accumulate.cu` declares it."""
-    steps[-1:-1] = [0] * (MAX_PARTS + 1 - len(steps))
+    steps[-1:-1] = [0] * (policy.MAX_PARTS + 1 - len(steps))
     group = boxes.groups[axis]
     numbers = boxes.counts[axis], group, *boxes.bits(axis), boxes.slots[axis], *steps
-    packed = struct.pack(f"Q3Ii{MAX_PARTS + 1}q", *numbers)
+    packed = struct.pack(f"Q3Ii{policy.MAX_PARTS + 1}q", *numbers)
     return pack_divisor(boxes.along(axis) >> group) + packed
 
 

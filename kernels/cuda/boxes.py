@@ -18,31 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...planning.loops import Loop
-from .tiling import BANK, LINE, SECTOR, THREADS, TILE_BYTES, WARP, WORD, lost_bytes
-
-MOST_BYTES = 36 << 10  # of shared memory for a box: a multiprocessor holds six of them
-MOST_LOOPS = 6
-MOST_BLOCKS = 8  # of a multiprocessor
-SHARED_BYTES = 227 << 10  # shared memory of a multiprocessor
-RESERVED_BYTES = 1 << 10  # shared memory that each block needs besides its box
-TRIED = 8  # boxes whose conflicts are counted: those that touch the fewest sectors
-PITCHES = 8  # distances of rows in shared memory to try
-GROUPS = (8, 16, 32, 64, 128, 256)  # threads that write a run
-
-COPIED_BYTES = 11.5  # bytes that a multiprocessor of an H100 copies in a cycle
-ISSUED_INSTRUCTIONS = 128  # that the threads of a multiprocessor issue in a cycle
-# Fitted to 350 boxes on an H100 (2026-11-26); `lost_bytes` has the overhead of runs.
-SECTORS = 1.05  # sectors of boxes with long rows and runs, relative to a copy
-ROW_LOST = 20  # overhead in bytes of each row
-ROW_CUT = 30  # further overhead in bytes of a row that begins or ends within a sector
-PIPE_SHARE = 0.65  # share of the accesses to shared memory that limits the speed
-# Numbers of instructions, counted in the machine code.
-INSTRUCTIONS_PER_THREAD = 120
-INSTRUCTIONS_PER_WORD_READ = 40
-INSTRUCTIONS_PER_RUN = 30
-INSTRUCTIONS_PER_OUTER_LOOP = 7  # of a run, for each loop around it
-INSTRUCTIONS_PER_END_ITEM = 40  # of an item before the first or after the last word of a run
-SMOOTH_MAXIMUM = 4  # exponent of the mean of the demands: the largest one dominates
+from . import policy
+from .policy import BANK, LINE, SECTOR, THREADS, TILE_BYTES, WARP, WORD
+from .tiling import lost_bytes
 
 
 class BoxCandidate(NamedTuple):
@@ -90,9 +68,9 @@ class BoxCandidate(NamedTuple):
     def sectors(self) -> float:
         """The number of sectors touched, relative to a copy of the same size."""
         source, target = self.itemsizes
-        read = (ROW_LOST + ROW_CUT * (1 - self.alignment[0] / SECTOR)) / self.row_items
+        read = policy.ROW_LOST + policy.ROW_CUT * (1 - self.alignment[0] / SECTOR)
         written = lost_bytes(self.alignment[1], is_read=False) / self.run_items
-        return SECTORS + (read + written) / (source + target)
+        return policy.SECTORS + (read / self.row_items + written) / (source + target)
 
 
 @dataclass(frozen=True)
@@ -129,16 +107,16 @@ def find_box(
 
     `itemsizes`: of the source and of the output, in bytes. `addresses`: of the first items.
     """
-    fitting = (n for n in _candidates(nest, itemsizes, addresses) if n.least_bytes <= MOST_BYTES)
+    most = policy.MOST_BOX_BYTES
+    fitting = (n for n in _candidates(nest, itemsizes, addresses) if n.least_bytes <= most)
     candidates = sorted(fitting, key=lambda candidate: candidate.sectors / candidate.fullness)
     boxes = [
         _box(candidate, 1 << more)
-        for candidate in candidates[:TRIED]
+        for candidate in candidates[: policy.TRIED_BOXES]
         for more in range((WORD // max(itemsizes)).bit_length())
     ]
-    return max(
-        (box for box in boxes if box.shared <= MOST_BYTES), key=lambda box: box.share, default=None
-    )
+    fitting_boxes = (box for box in boxes if box.shared <= most)
+    return max(fitting_boxes, key=lambda box: box.share, default=None)
 
 
 def _candidates(
@@ -151,8 +129,8 @@ def _candidates(
         loops = {*row, *run}
         # The outermost loop of a part may be divided, unless the other part goes on beyond it.
         divided = {row[-1]} - {*run[:-1]} | {run[-1]} - {*row[:-1]}
-        room = MOST_BYTES // itemsizes[0] // prod(n.count for n in loops - divided)
-        if len(loops) > MOST_LOOPS or not room:
+        room = policy.MOST_BOX_BYTES // itemsizes[0] // prod(n.count for n in loops - divided)
+        if len(loops) > policy.MOST_BOX_LOOPS or not room:
             continue
         for lengths in product(*(_lengths(n.count, room) for n in divided)):
             if prod(lengths) <= room:
@@ -207,21 +185,23 @@ def _box(candidate: BoxCandidate, word: int) -> Box:
     read = rows * -(-row_bytes // WORD)
     words = -(-(candidate.run_items * target + SECTOR - candidate.alignment[1]) // (word * target))
     # Threads that write together write whole sectors.
-    wide = [n for n in GROUPS if n * word * target >= SECTOR]
+    wide = [n for n in policy.WRITERS if n * word * target >= SECTOR]
     instructions, group = min((_write_instructions(candidate, word, words, n), n) for n in wide)
-    instructions += THREADS * INSTRUCTIONS_PER_THREAD + read * INSTRUCTIONS_PER_WORD_READ
+    instructions += THREADS * policy.INSTRUCTIONS_PER_THREAD
+    instructions += read * policy.INSTRUCTIONS_PER_WORD_READ
     thread = np.arange(THREADS)
     first = thread // group % runs * candidate.run_items + thread % group % words * word
     slots = _slots(loops, candidate, first)
     conflicts = _conflicts(loops, candidate.counts, slots, first)
     shared = sum((candidate.counts[n] - 1) * slots[n] for n in loops) + source + 2 * WORD
     pipe = (read * WORD * 2 + runs * words * word * target) / LINE + size * conflicts / WARP
-    copy = size * (source + target) / COPIED_BYTES
+    copy = size * (source + target) / policy.COPIED_BYTES
     # The three resources work at the same time, and the slowest one limits the others.
-    issue = instructions / ISSUED_INSTRUCTIONS
-    demands = candidate.sectors, issue / copy, PIPE_SHARE * pipe / copy
-    slowness = sum(demand**SMOOTH_MAXIMUM for demand in demands) ** (1 / SMOOTH_MAXIMUM)
-    blocks = min(MOST_BLOCKS, SHARED_BYTES // (shared + RESERVED_BYTES))
+    issue = instructions / policy.ISSUED_INSTRUCTIONS
+    demands = candidate.sectors, issue / copy, policy.PIPE_SHARE * pipe / copy
+    power = policy.SMOOTH_MAXIMUM
+    slowness = sum(demand**power for demand in demands) ** (1 / power)
+    blocks = min(policy.MOST_BLOCKS, policy.PROCESSOR_BYTES // (shared + policy.RESERVED_BYTES))
     return Box(
         tuple(loops),
         tuple(candidate.counts[n] for n in loops),
@@ -233,7 +213,7 @@ def _box(candidate: BoxCandidate, word: int) -> Box:
         group,
         candidate.alignment,
         shared,
-        candidate.fullness / slowness * (blocks / MOST_BLOCKS) ** 0.1,
+        candidate.fullness / slowness * (blocks / policy.MOST_BLOCKS) ** policy.BLOCKS_POWER,
     )
 
 
@@ -242,9 +222,9 @@ def _write_instructions(candidate: BoxCandidate, word: int, words: int, group: i
     runs = candidate.size // candidate.run_items
     ends = 2 * word if candidate.alignment[1] < word * candidate.itemsizes[1] else 0
     outer_loops = len(candidate.counts) - len(candidate.run)
-    each = INSTRUCTIONS_PER_RUN + INSTRUCTIONS_PER_OUTER_LOOP * outer_loops
+    each = policy.INSTRUCTIONS_PER_RUN + policy.INSTRUCTIONS_PER_OUTER_LOOP * outer_loops
     each += -(-words // group) * _word_instructions(candidate, word)
-    each += -(-ends // group) * INSTRUCTIONS_PER_END_ITEM
+    each += -(-ends // group) * policy.INSTRUCTIONS_PER_END_ITEM
     return -(-runs * group // THREADS) * THREADS * each
 
 
@@ -271,8 +251,9 @@ def _slots(loops: Sequence[Loop], candidate: BoxCandidate, first: np.ndarray) ->
         least = extent + 2 * (WORD - min(WORD, candidate.alignment[0]))
         least += (loop.src - least) % WORD
         last = candidate.counts[loop] - 1
-        pitches = [least + WORD * n for n in range(PITCHES)]
-        fit = [pitch for pitch in pitches if extent + last * pitch <= MOST_BYTES] or pitches[:1]
+        pitches = [least + WORD * n for n in range(policy.PITCHES)]
+        room = policy.MOST_BOX_BYTES - extent
+        fit = [pitch for pitch in pitches if last * pitch <= room] or pitches[:1]
         tables = [slots | {loop: pitch} for pitch in fit]
         conflicts = [_conflicts(loops, candidate.counts, table, first) for table in tables]
         slots[loop] = fit[conflicts.index(min(conflicts))]

@@ -25,30 +25,14 @@ from ..._utils.cache import MAX_KEPT
 from ...memory import Array
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
+from . import policy
 from .launch import CudaLaunch, Side, defines
-from .tiling import MAX_COUNT, THREADS, TILE_BYTES, WARP, WORD, pack_divisor, pack_offsets
-
-TILE_ITEMS = 4096  # of the output: 16 for each thread
-WARPS = THREADS // WARP  # each reads a line
-MOST_LINES = 64
-MOST_POSITIONS = 256  # of a line
-FEW_CHANNELS = 8  # channels of a pixel in a line; more of them are a line of their own
-FEW_SUMS = 64  # the same if an axis is resized
-
-# Resized samples: a tile for each warp.
-SUM_THREADS = 128
-MOST_SUMS = 1856  # of lines that a warp has in shared memory; half of it for float64
-SHARED_BYTES = 48 << 10  # of a block
-MOST_SUMMED = 8  # channels of a thread
-SUM_LINES = 16, 8  # many, if there are tiles enough for all multiprocessors
-MANY_TILES = 4096
-SUM_POSITIONS = 8  # of a line, if the tile has many lines
-STAGE_BYTES = 4096  # of a warp
-
-MAX_STEP = 1 << 62
+from .policy import MAX_COUNT, THREADS, TILE_BYTES, WARP, WORD
+from .tiling import pack_divisor, pack_offsets
 
 # Words of a sample before its sides, and of a side; see samples.cuh.
-STARTS = 3
+START = ("first", "low", "end")
+STARTS = len(START)
 SIDE = ("from", "low", "high", "map", "taps", "tap_bytes")
 FROM, LOW, HIGH, MAP, TAPS, TAP_BYTES = range(len(SIDE))
 
@@ -247,7 +231,7 @@ def prepare_collate(
         )
     if tiles >= MAX_COUNT:
         raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
-    grid = -(-tiles * WARP // SUM_THREADS) if is_summed else tiles
+    grid = -(-tiles * WARP // policy.SUM_THREADS) if is_summed else tiles
     return replace(kernel.launch, params=params, grid=grid), packed
 
 
@@ -347,7 +331,7 @@ def _plan_kernel(
         (*common, ("SAMPLE", items.name)),
         b"",
         0,
-        SUM_THREADS if is_summed else THREADS,
+        policy.SUM_THREADS if is_summed else THREADS,
         pointers=4,
         coefficients=items.coefficients,
     )
@@ -417,7 +401,7 @@ def _sum_macros(
     return {
         "LINE_TAPS": int(nest[line].is_resized), "ROOM": room, "STAGED": int(tile.is_staged),
         "BY_ROW": int(bool(nest[rows].coef)), "COVERED": int(table.is_covered), "REVERSED": 0,
-        "GAPS": int(table.has_gaps), "THREADS": SUM_THREADS,
+        "GAPS": int(table.has_gaps), "THREADS": policy.SUM_THREADS,
     }  # fmt: skip
 
 
@@ -519,7 +503,7 @@ def _choose_axes(
     axes = rows if last in (line, part) else last, line, part
 
     def step(n: int) -> int:
-        return abs(nest[axes[n]].dst) if axes[n] in used else MAX_STEP
+        return abs(nest[axes[n]].dst) if axes[n] in used else 1 << 62  # outermost
 
     return axes, tuple(sorted(range(3), key=step, reverse=True))
 
@@ -564,16 +548,16 @@ def _choose_summed_tile(
 ) -> _Tile:
     """Return the tile of a warp that resizes samples."""
     rows, line, part = (nest[n].length for n in axes)
-    groups = -(-part // MOST_SUMMED)
+    groups = -(-part // policy.MOST_SUMMED)
     most = WARP // groups
-    many, few = SUM_LINES
+    many, few = policy.SUM_LINES
     tiles = prod(axis.length for axis in nest) // (many * most * part)
-    lines = _even_part(rows, many if tiles >= MANY_TILES else few)
+    lines = _even_part(rows, many if tiles >= policy.MANY_TILES else few)
     if order[2] == 1:  # threads next to each other write neighbors
         write = _alignment(nests, target, places)
         return _Tile(axes, (lines, _even_part(line, most), part), order, 1, write, False)
     are_rows_last = order[2] == 0
-    line = _even_part(line, SUM_POSITIONS // groups if are_rows_last else most)
+    line = _even_part(line, policy.SUM_POSITIONS // groups if are_rows_last else most)
     is_joined = _is_joined(nests, axes, order)
     run = [axes[n] for n in order[2 - is_joined :]]
     write = _alignment(nests, target, places, run)
@@ -584,7 +568,7 @@ def _choose_summed_tile(
             write //= 2
         unit = width // gcd(width, part)
         line = min(-(-line // unit), most // unit) * unit
-    room = max(1, STAGE_BYTES // (line * part * target.item))
+    room = max(1, policy.STAGE_BYTES // (line * part * target.item))
     rows = min(room, min(rows, WARP) if are_rows_last else lines)
     if are_rows_last:
         rows = min(WARP, -(-rows // width) * width)
@@ -602,7 +586,7 @@ def _choose_line(
     absent = len(steps), len(steps) + 1
     used = [n for n in range(len(steps)) if nest[n].length > 1 or nest[n].is_resized]
     first, second, *_ = *sorted(used, key=steps.__getitem__), *absent
-    most = FEW_SUMS if resized else FEW_CHANNELS
+    most = policy.FEW_SUMS if resized else policy.FEW_CHANNELS
     is_even = all(x[first].length == nest[first].length and not x[first].folds for x in nests)
     is_pixel = second not in absent and nest[first].length <= most and first not in resized
     is_pixel = is_pixel and is_even
@@ -641,13 +625,13 @@ def _tile_lengths(lengths: list[int], item: int, are_rows_last: bool) -> list[in
     `item`: bytes. `are_rows_last`: R is the innermost axis of the batch.
     """
     rows, line, part = lengths
-    room = min(TILE_ITEMS, TILE_BYTES // item)
+    room, warps = min(policy.TILE_ITEMS, TILE_BYTES // item), THREADS // WARP
     if are_rows_last:
-        rows = min(rows, MOST_LINES)
+        rows = min(rows, policy.MOST_LINES)
         return [rows, _even_part(line, room // (rows * part)), part]
-    line = _even_part(line, min(MOST_POSITIONS, TILE_BYTES // item // (WARPS * part)))
-    room = max(WARPS, room // (line * part) // WARPS * WARPS)
-    return [min(rows, MOST_LINES, room), line, part]
+    line = _even_part(line, min(policy.MOST_POSITIONS, TILE_BYTES // item // (warps * part)))
+    room = max(warps, room // (line * part) // warps * warps)
+    return [min(rows, policy.MOST_LINES, room), line, part]
 
 
 def _room(tile: _Tile, taps: int, target: Side, items: Items) -> int:
@@ -656,8 +640,9 @@ def _room(tile: _Tile, taps: int, target: Side, items: Items) -> int:
     item = 8 if items.epilogue is not None and items.epilogue.source == "f8" else 4
     item *= 1 if items.ignored is None else 2
     staged = tile.is_staged * (rows + 16 // target.item) * line * part * target.item
-    used = staged + rows * (64 + 24 * max(1, taps)) + item * WARP * MOST_SUMMED
-    return min(MOST_SUMS, (SHARED_BYTES * WARP // SUM_THREADS - used) // item // 64 * 64)
+    used = staged + rows * (64 + 24 * max(1, taps)) + item * WARP * policy.MOST_SUMMED
+    free = policy.BLOCK_BYTES * WARP // policy.SUM_THREADS - used
+    return min(policy.MOST_SUMS, free // item // 64 * 64)
 
 
 def _even_part(length: int, most: int) -> int:

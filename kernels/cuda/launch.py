@@ -30,17 +30,11 @@ import numpy as np
 from ...planning.epilogue import Coefficients, Epilogue
 from ...planning.loops import Loop, SourcePixel, find_source_pixel
 from ...planning.select import KernelChoice, count_iterations
+from . import policy
 from .boxes import find_box
+from .policy import BANK, LINE, MAX_COUNT, MAX_LOOPS, SECTOR, THREADS, WARP, WORD
 from .tiling import (
-    BANK,
-    LINE,
-    MAX_COUNT,
-    MAX_LOOPS,
     NO_LOOP,
-    SECTOR,
-    THREADS,
-    WARP,
-    WORD,
     Lines,
     TileAxis,
     channel_order,
@@ -61,17 +55,6 @@ from .tiling import (
     tile_groups,
     tile_share,
 )
-
-# Measured on an H100, 2026-11-26. The speed of tiles whose written words are narrower than the
-# widest ones, relative to tiles with these: by the ratio of the widths.
-NARROW_SHARES = {1: 1.0, 2: 0.93, 4: 0.87, 8: 0.8, 16: 0.55}
-NARROW_READ_SHARE = 0.92  # if long rows are read in narrow words
-SINGLE_SHARE = 0.82  # if single bytes are read and written
-SPREAD_SHARE = 0.7  # if adjacent threads read narrow words of different rows
-IDLE_POWER = 0.3  # of the share of threads that are used if the output has short rows
-GATHERED_SHARE = 0.9  # the speed of `gather` that reads whole lines, relative to a copy
-LINE_TIME = 24  # bytes of device memory in the time in which a warp accesses another line
-LEAST_LINES = 5  # accesses in the time of the instructions for an item of each thread
 
 
 @dataclass(frozen=True)
@@ -173,17 +156,12 @@ def tile_count(axis: Sequence[Loop], tile: int) -> int:
     return -(-count_iterations(axis) // tile)
 
 
-# Groups of pixels per thread, by item size: a block of threads moves at most 16 KB.
-CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}
-FULL = 8  # chunks of an image: with fewer chunks, the waste of a partly empty last chunk matters
-
-
 # ---- interleave --------------------------------------------------------------------------
 
 
 def _fills_chunks(pixels: int, chunk: int) -> bool:
     """Return True if chunks that pixels are divided into are full, or nearly all of them are."""
-    return pixels % chunk == 0 or pixels >= FULL * chunk
+    return pixels % chunk == 0 or pixels >= policy.FULL * chunk
 
 
 def make_interleave(
@@ -195,7 +173,7 @@ def make_interleave(
     low, planes = choice.run if merges else (*choice.run, *choice.rows)
     pixel = find_source_pixel(planes, low, source.item) if splits else None
     group = max(1, 4 // source.item)
-    pixels_per_chunk = THREADS * group * CHUNK[source.item]
+    pixels_per_chunk = THREADS * group * policy.CHUNK[source.item]
     outer = list(choice.outer)
     few = is_few(choice.count, source.item)
     fuses = not (few or low.count % group or _fills_chunks(low.count, pixels_per_chunk))
@@ -219,7 +197,7 @@ def make_interleave(
     macros = _pixel_macros(pixel or SourcePixel(planes.count)) | _plane_macros(order)
     macros |= {"SPLIT": 1} if splits else {}
     macros |= {"MERGE": 1} if merges else {}
-    macros |= {"LOAD": load, "STORE": store, "GROUPS": CHUNK[source.item]}
+    macros |= {"LOAD": load, "STORE": store, "GROUPS": policy.CHUNK[source.item]}
     macros |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels.loops)}
     coefficients = pack_coefficients(epilogue)
     strides = planes.src, planes.dst, planes.coef_stride
@@ -312,12 +290,6 @@ def _launch_lines(
     )
 
 
-MAX_PARTS = 16  # arrays that one launch adds
-
-TURNS = 4, 8  # accesses in flight per thread of `gather`: of at least 8 bytes, or of fewer
-LEAST_TURNS = 4  # of a thread along a loop that is nearer in the source than the innermost ones
-
-
 def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
     """Return the launch of a choice. `epilogue` None: a pure move of `choice.source_item` bytes.
 
@@ -350,7 +322,7 @@ def _prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int
             launch = make(choice, source, target, epilogue)
             if launch is not None:
                 launches.append(launch)
-                if launch.share >= FAST_SHARE:
+                if launch.share >= policy.FAST_SHARE:
                     break
         if launches:
             return max(launches, key=lambda launch: launch.share)
@@ -408,7 +380,7 @@ def make_transpose(
     alignments = source.width(load_steps, SECTOR), SECTOR if overlap else alignment
     share = tile_share(rows, run, (tile_rows, tile_run), items, alignments, overlap)
     if load < 2 * BANK and is_long(rows, source.item):
-        share *= NARROW_READ_SHARE
+        share *= policy.NARROW_READ_SHARE
     run_step = tile_run - overlap  # from one tile to the next
     tiles, rows_tiles = tile_count(run.loops, run_step), tile_count(rows.loops, tile_rows)
     # Tiles that read whole lines need not be near those that read the next ones.
@@ -443,15 +415,15 @@ def _word_share(
     `most`: bytes of the widest word that is written.
     """
     (source, target), (load, store) = items, words
-    share = NARROW_SHARES[most // store]
+    share = policy.NARROW_SHARES[most // store]
     if load == target == 1:
-        share *= SINGLE_SHARE
+        share *= policy.SINGLE_SHARE
     row_words = tall * source // load
     if gcd(row_words, 8) * load < WORD and row_words > WARP:
-        share *= SPREAD_SHARE
+        share *= policy.SPREAD_SHARE
     beside = -(-wide * source // BANK)  # words of shared memory that threads write together
     if beside < WARP:
-        share *= (beside / (1 << (beside - 1).bit_length())) ** IDLE_POWER
+        share *= (beside / (1 << (beside - 1).bit_length())) ** policy.IDLE_POWER
     return share
 
 
@@ -523,9 +495,9 @@ def make_gather_rows(
         return None
     lines = _source_lines([split, *inner] if stretch > 1 else inner)
     lines += -(-WARP * target.item // LINE)
-    if max(lines, LEAST_LINES) * LINE_TIME > WARP * (source.item + target.item):
+    if max(lines, policy.LEAST_LINES) * policy.LINE_TIME > WARP * (source.item + target.item):
         return None
-    return replace(_gather(nest, source, target, epilogue), share=GATHERED_SHARE)
+    return replace(_gather(nest, source, target, epilogue), share=policy.GATHERED_SHARE)
 
 
 def contiguous_source(nest: Sequence[Loop], item: int) -> int:
@@ -557,7 +529,8 @@ def make_permute(
     if is_few(choice.count, source.item) or any(loop.offsets for loop in nest):
         return None
     is_run = nest[-1].steps[:2] == (source.item, target.item)
-    if is_run and _items_per_access(nest[:-1], nest[-1], source, target) * source.item >= ALIGNED:
+    width = _items_per_access(nest[:-1], nest[-1], source, target)
+    if is_run and width * source.item >= policy.ALIGNED:
         return None
     box = find_box(nest, (source.item, target.item), (source.address, target.address))
     if box is None:
@@ -599,8 +572,6 @@ def make_permute(
     )
 
 
-FAST_SHARE = 0.92  # of a copy's speed: no other kernels are considered
-
 # The kernels that may execute a choice; the fastest is selected. `make_permute` is the last one,
 # as its planning takes longest; `_gather` executes all others.
 _Maker: TypeAlias = Callable[[KernelChoice, Side, Side, Epilogue | None], CudaLaunch | None]
@@ -614,11 +585,6 @@ MAKERS: dict[str, tuple[_Maker, ...]] = {
 
 
 # ---- runs --------------------------------------------------------------------------------
-
-RUN_WORDS = 4 * THREADS  # words of the output that a block writes
-ALIGNED = 4  # bytes: "gather" moves runs at such addresses in words as wide
-RUN_SHARE, RUN_LOST = 0.95, 4.5  # the speed of long runs, and what it is less for each of a byte
-LONG_RUN = 160  # bytes from which on boxes of "permute" are not faster
 
 
 def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
@@ -638,24 +604,25 @@ def _runs(choice: KernelChoice, src: int, dst: int) -> CudaLaunch | None:
     size, count = length * count_iterations(outer), count_iterations(outer)
     steps = byte_strides(outer)
     follows = [length * count_iterations(outer[i + 1 :]) for i in range(len(outer))]
-    is_aligned = gcd(ALIGNED, src, dst, *steps[0], *steps[1]) == ALIGNED
+    is_aligned = gcd(policy.ALIGNED, src, dst, *steps[0], *steps[1]) == policy.ALIGNED
     if not outer or is_aligned or steps[1] != follows:
         return None
-    if not WORD <= length < MAX_COUNT // (RUN_WORDS * WORD) or not _is_launchable(outer, count):
+    longest = MAX_COUNT // (policy.RUN_WORDS * WORD)
+    if not WORD <= length < longest or not _is_launchable(outer, count):
         return None
-    if length < LONG_RUN and _common_alignment(choice, src, dst) == choice.source_item:
+    if length < policy.LONG_RUN and _common_alignment(choice, src, dst) == choice.source_item:
         sides = Side(choice.source_item, src % WORD), Side(choice.source_item, dst % WORD)
         launch = make_permute(choice, *sides, None)
-        if launch is not None and launch.share > RUN_SHARE - RUN_LOST / length:
+        if launch is not None and launch.share > policy.RUN_SHARE - policy.RUN_LOST / length:
             return launch
     head = -(dst + dst_first) % WORD
     lasts = [loop.offsets[-1] if loop.offsets else (loop.count - 1) * loop.src for loop in outer]
     end = src_first + length + sum(lasts)
-    tiles = max(1, -(-((size - head) // WORD) // RUN_WORDS))
+    tiles = max(1, -(-((size - head) // WORD) // policy.RUN_WORDS))
     params = pack_loops(outer) + pack_divisor(length) + _tile_order(outer, follows, tiles)
     params += struct.pack("4q", src_first, dst_first, head, size)
     params += struct.pack("3q", end, *_readable_range(choice, choice.source_item))
-    macros = (("THREADS", str(THREADS)), ("TURNS", str(RUN_WORDS // THREADS)))
+    macros = (("THREADS", str(THREADS)), ("TURNS", str(policy.RUN_WORDS // THREADS)))
     return CudaLaunch("runs", macros, params, tiles)
 
 
@@ -666,7 +633,7 @@ def _tile_order(outer: Sequence[Loop], follows: Sequence[int], tiles: int) -> by
     """
     nearest = min(range(len(outer)), key=lambda i: abs(outer[i].src))
     across = outer[nearest].count
-    apart = follows[nearest] // (RUN_WORDS * WORD)
+    apart = follows[nearest] // (policy.RUN_WORDS * WORD)
     if apart < 2 or across * apart > tiles:
         across = apart = 1
     group = across * apart
@@ -693,9 +660,9 @@ def _gather(
         coef_stride=0 if period else width * inner.coef_stride,
     )
     outer, split, stretch, inner_loops = loops_of_block([*around, accesses])
-    turns = TURNS[width * source.item < 8]
+    turns = policy.TURNS[width * source.item < 8]
     several = -(-split.count // stretch)
-    if several < FULL * turns and not is_few(count_iterations(nest), source.item):
+    if several < policy.FULL * turns and not is_few(count_iterations(nest), source.item):
         turns = -(-several // -(-several // turns))  # the same number in all blocks
     parts = tile_count(inner_loops, THREADS)
     coefficients = pack_coefficients(epilogue)
@@ -731,10 +698,10 @@ def loops_of_block(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int, list[Lo
         return [], NO_LOOP, 1, inner
     last = outer[-1]
     stretch = THREADS // count_iterations(inner)
-    others = [n for n in outer[:-1] if n.count >= LEAST_TURNS and n.src and not n.offsets]
+    others = [n for n in outer[:-1] if n.count >= policy.LEAST_TURNS and n.src and not n.offsets]
     near = min(others, key=lambda loop: abs(loop.src), default=NO_LOOP)
     is_near = 0 < abs(near.src) < abs(last.src)
-    is_short = last.offsets or last.count < LEAST_TURNS * stretch
+    is_short = last.offsets or last.count < policy.LEAST_TURNS * stretch
     if last.count * count_iterations(inner) < MAX_COUNT - THREADS and (is_near or is_short):
         inner.insert(0, outer.pop())
         return [loop for loop in outer if loop is not near], near, 1, inner

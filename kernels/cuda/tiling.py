@@ -14,12 +14,9 @@ from math import gcd, log, prod
 from typing import NamedTuple
 
 from ...planning.loops import Loop, SourcePixel, find_source_pixel
+from . import policy
+from .policy import BANK, LINE, MAX_COUNT, MAX_LOOPS, SECTOR, TILE_BYTES, WARP
 
-WORD = 16  # bytes that a thread reads or writes at once
-THREADS = 256
-WARP = 32
-MAX_LOOPS = 12  # nested loops in a parameter block: outer loops, and loops of fused axes and items
-MAX_COUNT = 1 << 31  # kernels divide smaller numbers only
 NO_LOOP = Loop(1, 0, 0, 0)
 
 
@@ -80,22 +77,6 @@ def pack_axis(fused: Sequence[Loop], tile: int) -> bytes:
     return packed + pack_offsets(low) + pack_offsets(wrap)
 
 
-TILE_BYTES = 16384  # 64 per thread, all in flight at once; eight tiles fit any GPU
-MOST_BYTES = TILE_BYTES * 5 // 4  # of a tile that is fuller if it is slightly larger
-FEWER_BLOCKS = 0.8  # score factor of larger tiles, which need more registers and more rounds
-PADDED_BYTES = 2 * TILE_BYTES  # of a tile with padded rows; a block has 48 KB at most
-# Bandwidth of device memory: full for long rows, 7 % less for 128 bytes, 23 % less for 32.
-LOST_BYTES = 10
-SECTOR = 32  # bytes that memory transfers at once
-LINE = 128  # bytes of one row of all banks
-# Score factor of unusual tile shapes: each shape has to be compiled.
-RELUCTANCE = 0.96
-FEW_TILES = 64  # too few tiles for a GPU, whatever their shape
-FUSED_TILES = 8  # an axis of fewer tiles is lengthened, as its last tile is rarely full
-GROUP = 32  # tiles that are next to each other on both sides move together
-USUAL = {1: 128, 2: 64, 4: 64, 8: 32, 16: 32}  # tile length along an axis, by item size
-
-
 @dataclass(frozen=True)
 class TileAxis:
     """An axis of tiles: one loop or two, outermost first; `follow`: the two are contiguous."""
@@ -140,7 +121,7 @@ def fit_axes(
     read, written = rows[-1].count * rows[-1].src, run[-1].count * run[-1].dst
     # The axis with fewer contiguous bytes gets a loop that follows both.
     for index in (0, 1) if min(LINE, read) <= min(LINE, written) else (1, 0):
-        axes[index] = _fit_axis(axes[index].loops, outer, index + 1, USUAL[item])
+        axes[index] = _fit_axis(axes[index].loops, outer, index + 1, policy.USUAL[item])
     few = is_few(prod(axis.count for axis in axes) * prod(loop.count for loop in outer), item)
     for index in (1, 0):
         room = TILE_BYTES // item // prod(axis.count for axis in axes)
@@ -151,7 +132,7 @@ def fit_axes(
 
 def is_few(places: int, item: int) -> bool:
     """Return True if an array is so small that no shape of tiles fills a GPU."""
-    return places * item < FEW_TILES * TILE_BYTES
+    return places * item < policy.FEW_TILES * TILE_BYTES
 
 
 def _fit_axis(axis: Sequence[Loop], outer: list[Loop], side: int, usual: int) -> TileAxis:
@@ -160,7 +141,7 @@ def _fit_axis(axis: Sequence[Loop], outer: list[Loop], side: int, usual: int) ->
         outer.append(loops[0])
         loops = loops[1:]
     low = loops[0]
-    if len(loops) == 1 and low.count % usual and low.count < FUSED_TILES * usual:
+    if len(loops) == 1 and low.count % usual and low.count < policy.FUSED_TILES * usual:
         for high in outer:
             follows = high[side] == low.count * low[side] and not high.offsets
             if follows and high.count * low.count < MAX_COUNT:
@@ -197,11 +178,12 @@ def choose_tile(
     """
     (source, target) = items
     (load, store) = words
-    usual = USUAL[source], max(USUAL[source], TILE_BYTES // source // USUAL[source])
+    tall = policy.USUAL[source]
+    usual = tall, max(tall, TILE_BYTES // source // tall)
     if is_few(times * rows.count * run.count, source):
         return usual
     overlap = SECTOR // target if shifted[1] else 0
-    cut = 0 if shifted[1] else WRITE_CUT * (SECTOR - alignment) // SECTOR
+    cut = 0 if shifted[1] else policy.WRITE_CUT * (SECTOR - alignment) // SECTOR
     talls = _lengths(rows, LINE // source if shifted[0] else load * _lanes(rows, load, source))
     wides = _lengths(run, max(store, 4 // source))
     if shifted[1]:  # threads share the words of full lines, equally many in each iteration
@@ -210,36 +192,26 @@ def choose_tile(
     best = (0.0, 0, 0)
     # Rows that begin anywhere in a sector have about one more.
     aligned = source if shifted[0] else load * source
-    lost = LOST_BYTES if 2 * aligned >= SECTOR else SECTOR - aligned
+    lost = policy.LOST_BYTES if 2 * aligned >= SECTOR else SECTOR - aligned
     for tall in talls:
         reached = _bandwidth_share(tall, rows, source, run.low.src, lost)
         for wide in wides:
             room = tall * wide * source
             padded = tall * -(-wide * source // unit) * unit
-            if padded > PADDED_BYTES:
+            if padded > policy.PADDED_BYTES:
                 continue
             apart = wide - overlap
             score = _occupancy(rows, tall) * _occupancy(run, apart) * apart / wide * reached
             score *= (
-                _bandwidth_share(wide, run, target, rows.low.dst, LOST_BYTES + cut)
-                * min(1, room / TILE_BYTES) ** 0.5
+                _bandwidth_share(wide, run, target, rows.low.dst, policy.LOST_BYTES + cut)
+                * min(1, room / TILE_BYTES) ** policy.ROOM_POWER
             )
             if (tall, wide) != usual:
-                score *= RELUCTANCE
-            if room > MOST_BYTES:
-                score *= FEWER_BLOCKS
+                score *= policy.RELUCTANCE
+            if room > policy.MOST_TILE_BYTES:
+                score *= policy.FEWER_BLOCKS
             best = max(best, (score, tall, wide))
     return best[1:]
-
-
-# What tiles and lines have taken on an H100 (2026-11-26), relative to a copy: the time of full
-# tiles, and of lines that are written, also from several rows at once, and bytes that each row
-# needs in addition, and more if it begins or ends within a sector.
-FULL_TIME, MERGE_TIME, BESIDE_TIME = 1.04, 1.06, 1.14
-READ_LOST, READ_CUT, WRITE_LOST, WRITE_CUT = 7, 15, 12, 136
-# Tiles that are partly empty, or overlap, lose less time than space.
-EMPTY_POWER, OVERLAP_POWER = 0.3, 0.2
-APART_SHARE = 0.75  # the speed if an axis has gaps
 
 
 def lost_bytes(alignment: int, *, is_read: bool) -> float:
@@ -248,7 +220,9 @@ def lost_bytes(alignment: int, *, is_read: bool) -> float:
     `alignment`: bytes that divide the addresses of its beginning and its end.
     """
     cut = 1 - alignment / SECTOR
-    return READ_LOST + READ_CUT * cut if is_read else WRITE_LOST + WRITE_CUT * cut
+    if is_read:
+        return policy.READ_LOST + policy.READ_CUT * cut
+    return policy.WRITE_LOST + policy.WRITE_CUT * cut
 
 
 def tile_share(
@@ -268,10 +242,10 @@ def tile_share(
     lost = lost_bytes(alignments[0], is_read=True), lost_bytes(alignments[1], is_read=False)
     read = _row_time(tall, rows, source, run.low.src, lost[0])
     write = _row_time(wide - overlap, run, target, rows.low.dst, lost[1])
-    time = FULL_TIME + (read * source + write * target) / (source + target)
+    time = policy.FULL_TIME + (read * source + write * target) / (source + target)
     full = _occupancy(rows, tall) * _occupancy(run, wide - overlap)
-    share: float = full**EMPTY_POWER * (1 - overlap / wide) ** OVERLAP_POWER / time
-    return share * (APART_SHARE if rows.gap or run.gap else 1)
+    share: float = full**policy.EMPTY_POWER * (1 - overlap / wide) ** policy.OVERLAP_POWER / time
+    return share * (policy.APART_SHARE if rows.gap or run.gap else 1)
 
 
 def _row_time(length: int, axis: TileAxis, item: int, across: int, lost: float) -> float:
@@ -288,7 +262,7 @@ def tile_groups(along: int, across: int) -> tuple[int, int]:
     same time move the tiles of a group at all places across, and so share the lines of memory at
     the borders of tiles on both sides.
     """
-    groups = -(-along // GROUP) if across > 1 else 1
+    groups = -(-along // policy.GROUP) if across > 1 else 1
     return -(-along // groups), groups
 
 
@@ -315,7 +289,7 @@ def _occupancy(axis: TileAxis, length: int) -> float:
 
 
 def _bandwidth_share(
-    length: int, axis: TileAxis, item: int, across: int, lost: int = LOST_BYTES
+    length: int, axis: TileAxis, item: int, across: int, lost: int = policy.LOST_BYTES
 ) -> float:
     """Return the fraction of peak bandwidth for rows of a length; `across`: the row stride."""
     if length >= axis.low.count and across == axis.low.count * item:
@@ -324,16 +298,6 @@ def _bandwidth_share(
 
 
 # ---- lines -------------------------------------------------------------------------------
-
-MOST_LINE_BYTES = 28672  # of a chunk, if smaller ones would have rows shorter than a sector
-LEAST_ROW = 64  # minimum bytes of a row in a chunk
-LONG_ROW = 512  # bytes of a row that is worth gaps in the line
-MOST_BESIDE = 4  # maximum rows that a warp moves at once; with more it would move partial sectors
-STRETCHES = (1, 2, 4, *range(8, 129, 8))
-SMALL_IMAGE = 4 * TILE_BYTES  # a chunk has several smaller images
-TINY_IMAGE = TILE_BYTES // 4  # used instead if the rows of images are not multiples of a bank
-BANK = 4  # bytes of a word of a row, unless an item is larger
-MOST_PIXEL = 64  # bytes of a pixel that is read as a whole if only some channels are selected
 
 
 class Lines(NamedTuple):
@@ -375,7 +339,7 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
                 apart = [loop for loop in outer if loop is not high]
                 candidates.append(Lines(split, TileAxis((high, low)), planes, apart, pixel))
             # Words that do not cross images are narrow if images have odd sizes.
-            small = SMALL_IMAGE if low.count * other % BANK == 0 else TINY_IMAGE
+            small = policy.SMALL_IMAGE if low.count * other % BANK == 0 else policy.TINY_IMAGE
             few = low.count * pixel.items * source < small
             axis = fuse_images(low, outer if few else [], line)
             candidates.append(Lines(split, axis, planes, outer, pixel))
@@ -401,7 +365,7 @@ def _pixels(
         return
     for low in nest:
         inside = [loop for loop in nest if loop.offsets or 0 < abs(loop.src) < low.src]
-        if low.dst != other or low.src > MOST_PIXEL or len(inside) != 1 or inside[0] is low:
+        if low.dst != other or low.src > policy.MOST_PIXEL or len(inside) != 1 or inside[0] is low:
             continue
         pixel = find_source_pixel(inside[0], low, item)
         if pixel is not None and pixel.order:
@@ -415,7 +379,7 @@ def _next_row(low: Loop, outer: list[Loop], item: int) -> Loop | None:
     for high in outer:
         count = low.count * high.count
         follows = high.dst == low.count * low.dst and not high.offsets
-        if follows and count * item >= LONG_ROW and count < MAX_COUNT:
+        if follows and count * item >= policy.LONG_ROW and count < MAX_COUNT:
             return high
     return None
 
@@ -440,10 +404,10 @@ def line_share(lines: Lines, items: tuple[int, int], word: int, alignment: int, 
     length = lines.pixels.count if lines.has_gaps else lines.pixels.low.count
     own = length * item
     if not lines.split:  # the cache holds sectors that are read for other warps
-        time = MERGE_TIME if _beside(lines) == 1 else BESIDE_TIME
+        time = policy.MERGE_TIME if _beside(lines) == 1 else policy.BESIDE_TIME
         return own / (own + SECTOR - alignment) / time
     lost = lost_bytes(alignment, is_read=False)
-    time = FULL_TIME + lost / (min(tile, length) * sum(items))
+    time = policy.FULL_TIME + lost / (min(tile, length) * sum(items))
     # A warp writes parts of sectors that another warp of the block completes soon.
     own = min(own, word * max(1, WARP // _beside(lines)))
     return (
@@ -463,7 +427,7 @@ def _beside(lines: Lines) -> int:
     """Return the rows that a warp works on at once."""
     beside = lines.planes.count & -lines.planes.count
     if lines.pixel.order or lines.planes.offsets:
-        return min(beside, MOST_BESIDE)
+        return min(beside, policy.MOST_BESIDE)
     return beside
 
 
@@ -474,17 +438,17 @@ def choose_chunk(lines: Lines, items: tuple[int, int], word: int, shifted: bool)
     """
     item, apart = items
     channels, beside = lines.line_channels, _beside(lines)
-    if beside > MOST_BESIDE:
+    if beside > policy.MOST_BESIDE:
         return None
     stretch = word // apart * (32 // beside)  # pixels of a row that a warp moves at once
-    fits = MOST_LINE_BYTES // (channels * item * stretch)
-    if fits * stretch * apart < LEAST_ROW:
+    fits = policy.MOST_LINE_BYTES // (channels * item * stretch)
+    if fits * stretch * apart < policy.LEAST_ROW_BYTES:
         return None
-    usual = max(TILE_BYTES // (channels * item), LEAST_ROW // apart)
+    usual = max(TILE_BYTES // (channels * item), policy.LEAST_ROW_BYTES // apart)
     if not is_few(lines.pixels.count * channels * prod(loop.count for loop in lines.outer), item):
         usual = min(usual, lines.pixels.count)
     # The number of stretches is such that a warp handles either one channel or one stretch.
-    fitting = [n for n in STRETCHES if n <= fits]
+    fitting = [n for n in policy.STRETCHES if n <= fits]
     many: int = min(fitting, key=lambda n: abs(log(n * stretch / usual)))
     length = many * stretch
     # Of rows that begin within a word, a transpose writes longer parts.

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
-from ..kernels.cuda.accumulate import MAX_AXES, prepare_sum
-from ..kernels.cuda.launch import MAX_PARTS
+from ..kernels.cuda.accumulate import prepare_sum
+from ..kernels.cuda.policy import MAX_AXES, MAX_PARTS
 from ..memory import layout_key
 from ..planning.accumulate import (
     Stage,

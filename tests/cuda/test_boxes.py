@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutkit.kernels.cuda.accumulate import LINE, choose
-from layoutkit.kernels.cuda.tiling import THREADS
+from layoutkit.kernels.cuda.accumulate import choose
+from layoutkit.kernels.cuda.policy import LINE, THREADS
 
 # For each kind of sum: items of a word, bytes of an item in shared memory, and items of a box.
 KINDS = [(4, 4, 4096), (8, 2, 8192), (8, 2, 4096), (2, 2, 4096), (8, 4, 8192), (2, 4, 4096),

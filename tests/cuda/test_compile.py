@@ -17,7 +17,7 @@ import pytest
 from layoutkit.bench.device import device_rows
 from layoutkit.kernels.cuda import launch as launch_module
 from layoutkit.kernels.cuda.launch import FAMILIES, source
-from layoutkit.kernels.cuda.tiling import THREADS
+from layoutkit.kernels.cuda.policy import THREADS
 from tests.helpers.any_shapes import coverage_rows
 from tests.helpers.arrays_of import BF16
 from tests.helpers.cuda_moves import (

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from layoutkit import Converter
-from layoutkit.kernels.cuda import tiling
+from layoutkit.kernels.cuda import policy
 from layoutkit.kernels.cuda.launch import FAMILIES, MAKERS, CudaLaunch, make_transpose
 from layoutkit.kernels.cuda.launch import source as text_of
 from tests.helpers import cuda_shim
@@ -57,17 +57,17 @@ def conversion(pattern, shape, source="u4", padding=(0, 0), shift=0, **keywords)
     return Case(launch, [x], shifts, target, whole)
 
 
-def boxed(*conversion_of, lengths=(), word=None, group=tiling.GROUP, **keywords):
+def boxed(*conversion_of, lengths=(), word=None, group=policy.GROUP, **keywords):
     """Return a conversion by boxes (see `by_boxes`) in groups of `group` neighbors."""
-    with by_boxes(lengths, word), patch.object(tiling, "GROUP", group):
+    with by_boxes(lengths, word), patch.object(policy, "GROUP", group):
         return conversion(*conversion_of, **keywords)
 
 
-def tiled(*conversion_of, group=tiling.GROUP, **keywords):
+def tiled(*conversion_of, group=policy.GROUP, **keywords):
     """Return a conversion by the tiles of large arrays in groups of `group` neighbors."""
     with (
-        patch.object(tiling, "FEW_TILES", 0),
-        patch.object(tiling, "GROUP", group),
+        patch.object(policy, "FEW_TILES", 0),
+        patch.object(policy, "GROUP", group),
         patch.dict(MAKERS, transpose=(make_transpose,)),
     ):
         return conversion(*conversion_of, **keywords)

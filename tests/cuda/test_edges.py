@@ -7,7 +7,7 @@ import pytest
 
 from layoutkit import accumulate
 from layoutkit.kernels.cuda import launch as launch_module
-from layoutkit.kernels.cuda import tiling
+from layoutkit.kernels.cuda import policy, tiling
 from layoutkit.planning.loops import Loop
 from tests.helpers import cuda_shim
 from tests.helpers.arrays_of import assert_same, random_array
@@ -112,7 +112,7 @@ GAPS = [
 @pytest.mark.parametrize(("pattern", "shape", "dtype", "word"), GAPS)
 def test_lines_with_gaps(pattern, shape, dtype, word, is_cast, shift, monkeypatch):
     """Test chunks that begin anywhere in images, with a coefficient for each pixel."""
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     for name in launch_module.MAKERS:  # for some a transpose would be faster
         monkeypatch.setitem(launch_module.MAKERS, name, (launch_module.make_lines,))
     keywords = {"dtype": "f4", "mean": {"p": [*range(shape[2])]}} if is_cast else {}
@@ -153,7 +153,7 @@ ROWS = [
 def test_rows_that_share_sectors_are_transposed(
     pattern, shape, dtype, family, keywords, monkeypatch
 ):
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     monkeypatch.setattr(launch_module, "find_box", lambda *nest: None)
     x = copied(random_array(RNG, shape, dtype), 0)
     if not keywords:
@@ -190,6 +190,6 @@ def test_estimates_of_lines():
 @pytest.mark.parametrize(("channels", "pixels"), [(25, 254), (23, 254), (21, 510)])
 def test_the_nearest_number_of_stretches(channels, pixels, monkeypatch):
     """Test chunks of 5.1, 5.6 and 6.1 stretches of 64 pixels in 16 KB; 4 and 8 are possible."""
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     lines = rows_of(4097, channels, split=True)
     assert tiling.choose_chunk(lines, (2, 2), 4, shifted=True) == pixels

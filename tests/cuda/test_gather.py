@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from layoutkit.kernels.cuda import launch as launches
-from layoutkit.kernels.cuda import tiling
-from layoutkit.kernels.cuda.launch import LEAST_TURNS, contiguous_source, loops_of_block
-from layoutkit.kernels.cuda.tiling import THREADS
+from layoutkit.kernels.cuda import policy
+from layoutkit.kernels.cuda.launch import contiguous_source, loops_of_block
+from layoutkit.kernels.cuda.policy import LEAST_TURNS, THREADS
 from layoutkit.planning.loops import Loop
 from tests.helpers import cuda_shim
 from tests.helpers.arrays_of import assert_same
@@ -25,9 +25,9 @@ def check(shape, pattern, **keywords):
     """Convert with the kernel `gather`, with the choices for small and for large arrays."""
     x = copied(RNG.integers(0, 99, shape).astype("i2"), 0)
     wanted = reference_convert(x, pattern, **keywords)
-    for order, few in zip(ORDERS, (0, tiling.FEW_TILES, 0), strict=True):
+    for order, few in zip(ORDERS, (0, policy.FEW_TILES, 0), strict=True):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tiling, "FEW_TILES", few)
+            patch.setattr(policy, "FEW_TILES", few)
             patch.setattr(launches, "find_box", lambda *nest: None)
             [(launch, _, _)] = planned(x, pattern, **keywords)[1]
             assert launch.family == "gather"
@@ -74,7 +74,7 @@ def test_contiguous_source():
 
 
 def test_a_short_row_of_each_thread(monkeypatch):
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     check((3, 7, 5, 2, 24, 7), "uvwxyz->zwuvyx", dtype="f4")
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from layoutkit import ArraySpec, Converter
 from layoutkit.accumulation import Accumulator
 from layoutkit.kernels.cuda import launch as launch_module
-from layoutkit.kernels.cuda import tiling
-from layoutkit.kernels.cuda.launch import CHUNK, CudaLaunch, prepare, source
-from layoutkit.kernels.cuda.tiling import THREADS
+from layoutkit.kernels.cuda import policy, tiling
+from layoutkit.kernels.cuda.launch import CudaLaunch, prepare, source
+from layoutkit.kernels.cuda.policy import CHUNK, THREADS
 from layoutkit.planning.loops import Loop
 from tests.helpers import cuda_shim
 from tests.helpers.arrays_of import BF16, LAYINGS, assert_same, laid, random_array
@@ -122,7 +122,7 @@ FILLED = [
 @pytest.mark.parametrize("shift", [0, 1])
 def test_tiles_of_large_arrays_in_small(shift, monkeypatch):
     """Test small arrays with the tiles of large ones, whose shape is chosen to be filled best."""
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     cases = []
     for pattern, shape, dtype in FILLED:
         item = np.dtype(dtype).itemsize
@@ -141,7 +141,7 @@ ANYWHERE = [
 
 @pytest.mark.parametrize("shift", [0, 9])
 def test_rows_that_begin_anywhere(shift, monkeypatch):
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     monkeypatch.setattr(launch_module, "find_box", lambda *nest: None)
     cases = []
     for pattern, shape, dtype in ANYWHERE:
@@ -176,7 +176,7 @@ SIZES = [(127, 129), (128, 128), (129, 127), (111 + 112, 255), (224, 257), (225,
 @pytest.mark.parametrize("side", ["x backwards", "x with gaps", "out with gaps"])
 @pytest.mark.parametrize("dtype", ["u1", "u2"])
 def test_edges_of_rows_that_begin_anywhere(dtype, side, monkeypatch):
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     for shift in range(0, 16, ITEMS[dtype]):
         n, m = SIZES[(shift + (side == "x backwards")) % len(SIZES)]
         check_edges(random_array(RNG, (2, n, m), dtype), shift, side)
@@ -197,7 +197,7 @@ SMALL = {"bpc->bcp": (131, 252, 3), "bcp->bpc": (131, 3, 252)}
 @pytest.mark.parametrize("pattern", SMALL)
 def test_chunks_of_pixels_span_small_images(pattern, keywords, monkeypatch):
     """Test that groups of 4 pixels end where images do, with a last chunk that is not full."""
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     monkeypatch.setattr(launch_module, "find_box", lambda *nest: None)
     x = copied(numbers(SMALL[pattern], "u1"), 0)
     _, [(launch, _, _)] = planned(x, pattern, **keywords)
@@ -208,7 +208,7 @@ def test_chunks_of_pixels_span_small_images(pattern, keywords, monkeypatch):
 
 def test_coefficients_along_small_images(monkeypatch):
     """Test constants along pixels and along images, which are one axis of the kernel."""
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     cases = []
     for pattern, shape, dtype, letter in (
         ("bpc->bcp", (131, 252, 3), "u1", "p"), ("bpc->bcp", (131, 252, 3), "u1", "b"),
@@ -226,7 +226,7 @@ def test_coefficients_along_small_images(monkeypatch):
 
 def test_axes_of_two_loops_with_gaps(monkeypatch):
     """Test inner loops that are not whole words and do not begin at multiples of a word."""
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     monkeypatch.setattr(launch_module, "find_box", lambda *nest: None)
     cases = []
     for extra in (1, 2):  # items after the 64 of each b
@@ -249,7 +249,7 @@ def test_axes_of_two_loops_with_gaps(monkeypatch):
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "f8"])
 def test_short_rows_of_any_number_of_words(dtype, words, monkeypatch):
     """Test threads that share the words of a row; threads beyond the last row read nothing."""
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     makers = {"transpose": launch_module.make_transpose, "gather": launch_module.make_transpose_any}
     for name, make in makers.items():  # for some, other kernels would be faster
         monkeypatch.setitem(launch_module.MAKERS, name, (make,))
@@ -293,7 +293,7 @@ def test_axes_that_are_fused_have_less_than_2_31_places():
 
 
 def test_casts_of_rows_that_begin_anywhere(monkeypatch):
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     each = {"dtype": "f4", "mean": {"i": MEAN * 75}, "std": {"i": STD * 75}}
     cases = [
         ((1, 225, 331), "u1", each), ((1, 225, 331), "u1", {"dtype": "f8"}),
@@ -318,7 +318,7 @@ def test_a_formula_reads_no_constants_behind_the_last(pattern, shape, room):
 
 
 def test_casts_and_formulas_of_lines(monkeypatch):
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     formula = {"dtype": "f4", "mean": MEAN, "std": STD}
     cases = [
         ("bpc->bcp", (2, 3003, 3), "u1", formula), ("bcp->bpc", (2, 3, 3003), "u1", formula),
@@ -355,8 +355,8 @@ def test_channels_of_two_axes_in_another_order(
 ):
     """Test planes in another order than the channels of a pixel, in small and in large arrays."""
     x = copied(numbers(shape, "u1"), shift)
-    for few, family in zip((tiling.FEW_TILES, 0), families, strict=True):
-        monkeypatch.setattr(tiling, "FEW_TILES", few)
+    for few, family in zip((policy.FEW_TILES, 0), families, strict=True):
+        monkeypatch.setattr(policy, "FEW_TILES", few)
         assert planned(x, pattern, **keywords)[1][0][0].family == family
         compare((x, pattern, {"shift": 4 * shift, **keywords}))
 
@@ -509,7 +509,7 @@ def test_any_move_in_tiles_of_large_arrays(move, dtype, laying, how):
     pattern, shape = move
     x = laid(random_array(np.random.default_rng(how["seed"]), shape, dtype), laying)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiling, "FEW_TILES", 0)
+        patch.setattr(policy, "FEW_TILES", 0)
         assert_same(converted(x, pattern, how=how), reference_convert(x, pattern))
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutkit.kernels.cuda import boxes, launch
+from layoutkit.kernels.cuda import launch
 from layoutkit.kernels.cuda.boxes import find_box
-from layoutkit.kernels.cuda.tiling import SECTOR, THREADS, WORD
+from layoutkit.kernels.cuda.policy import MOST_BOX_BYTES, SECTOR, THREADS, WORD
 from layoutkit.planning.loops import Loop
 from tests.helpers import cuda_shim
 from tests.helpers.arrays_of import BF16, assert_same, random_array
@@ -182,7 +182,7 @@ def test_boxes_are_what_the_kernel_expects(case):
     starts = sorted(map(sum, product(*steps)))
     gap = WORD - min(WORD, box.alignment[0])
     assert all(b - a >= row_bytes + 2 * gap for a, b in pairwise(starts))
-    assert starts[-1] + row_bytes + 2 * gap <= box.shared <= boxes.MOST_BYTES
+    assert starts[-1] + row_bytes + 2 * gap <= box.shared <= MOST_BOX_BYTES
     # All addresses of rows and runs have the alignment that the box declares.
     for side, inside, alignment in (
         (0, [n for n, _, _, is_row in loops if is_row], box.alignment[0]),

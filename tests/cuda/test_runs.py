@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArraySpec, Converter
-from layoutkit.kernels.cuda.launch import RUN_WORDS, prepare
-from layoutkit.kernels.cuda.tiling import WORD
+from layoutkit.kernels.cuda.launch import prepare
+from layoutkit.kernels.cuda.policy import RUN_WORDS, WORD
 from tests.helpers import cuda_shim
 from tests.helpers.arrays_of import assert_same, random_array
 from tests.helpers.cuda_moves import copied, placed, planned, prepared

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutkit.kernels.cuda import launch as launches
-from layoutkit.kernels.cuda import tiling
+from layoutkit.kernels.cuda import policy, tiling
 from layoutkit.kernels.cuda.launch import CudaLaunch
 from layoutkit.planning.loops import Loop
 from tests.helpers import cuda_shim
@@ -33,7 +33,7 @@ def made(family, share):
         ([0.5, 0.8, 0.7], 1),
         ([0.8, 0.8, 0.7], 0),  # the first of equally fast ones
         ([None, 0.2, 0.3], 2),
-        ([0.5, launches.FAST_SHARE, 1.0], 1),  # fast enough: later kernels are not prepared
+        ([0.5, policy.FAST_SHARE, 1.0], 1),  # fast enough: later kernels are not prepared
     ],
 )
 def test_the_fastest_kernel_is_selected(shares, selected, monkeypatch):
@@ -98,7 +98,7 @@ def test_estimates_of_tiles():
 
 def tiles_only(monkeypatch):
     """Transpose by tiles, also small arrays."""
-    monkeypatch.setattr(tiling, "FEW_TILES", 0)
+    monkeypatch.setattr(policy, "FEW_TILES", 0)
     monkeypatch.setitem(launches.MAKERS, "transpose", (launches.make_transpose,))
 
 
@@ -106,7 +106,7 @@ def tiles_only(monkeypatch):
 def test_groups_of_tiles(along, across):
     group, groups = tiling.tile_groups(along, across)
     assert group * groups >= along > group * (groups - 1)
-    assert group <= tiling.GROUP or groups == 1
+    assert group <= policy.GROUP or groups == 1
     assert groups == 1 or across > 1
     assert group * groups - along < max(groups, group)  # few blocks without a tile
 
@@ -121,7 +121,7 @@ def test_groups_of_tiles(along, across):
 )  # fmt: skip
 def test_tiles_in_groups(pattern, shape, dtype, group, monkeypatch):
     """Test a last group with fewer tiles than the others; blocks without a tile end at once."""
-    monkeypatch.setattr(tiling, "GROUP", group)
+    monkeypatch.setattr(policy, "GROUP", group)
     tiles_only(monkeypatch)
     x = copied(random_array(RNG, shape, dtype), 0)
     [(launch, _, _)] = planned(x, pattern)[1]
@@ -132,7 +132,7 @@ def test_tiles_in_groups(pattern, shape, dtype, group, monkeypatch):
 
 @pytest.mark.parametrize("group", [1, 2, 3])
 def test_boxes_in_groups(group, monkeypatch):
-    monkeypatch.setattr(tiling, "GROUP", group)
+    monkeypatch.setattr(policy, "GROUP", group)
     x = copied(random_array(RNG, (901, 301), "u2"), 0)
     with by_boxes((37, 50)):
         [(launch, _, _)] = planned(x, "ab->ba")[1]
@@ -164,7 +164,7 @@ def test_tiles_that_read_whole_lines_run_in_the_order_of_the_output(monkeypatch)
 
     assert last_divisors(320)[1] == 1
     assert last_divisors(321)[1] > 1
-    assert last_divisors(321)[0] <= tiling.GROUP
+    assert last_divisors(321)[0] <= policy.GROUP
 
 
 # ---- whole sectors -------------------------------------------------------------------------
@@ -188,12 +188,12 @@ def test_tiles_meet_between_sectors(dtype, shape, monkeypatch):
     assert ("STORE_SHIFTED", "1") in launch.defines
     log, is_global = traced(launch, out, [x], shifts, range(launch.grid))
     stores = log[is_global & (log["write"] == 1)]
-    sectors = stores["address"].astype(np.int64) // tiling.SECTOR
+    sectors = stores["address"].astype(np.int64) // policy.SECTOR
     blocks = np.unique(stores["block"], return_inverse=True)[1]
     sizes = stores["bytes"].astype(np.int64)
     assert sizes.sum() >= out.nbytes
     _, sector_of_block = np.unique([blocks, sectors], axis=1, return_inverse=True)
-    partial = np.bincount(sector_of_block, sizes) < tiling.SECTOR
+    partial = np.bincount(sector_of_block, sizes) < policy.SECTOR
     assert partial.sum() <= 2 * len(out)
 
 

@@ -3,8 +3,8 @@
     python tests/gpu/compare_kernels.py [--random 64] [--seed N] [--only REGEX] [--json FILE]
 
 A line has the kernel that layoutkit selects, its measured and its estimated share of a copy's
-speed, and the shares of other kernels. The constants of the estimates in kernels/cuda/tiling.py,
-boxes.py and launch.py were fitted to such measurements; fit them again for another GPU.
+speed, and the shares of other kernels. The constants of the estimates in kernels/cuda/policy.py
+were fitted to such measurements; fit them again for another GPU.
 
 A conversion is captured as a CUDA graph and replayed `ROUNDS` times, each time after a copy of as
 many bytes; the share is the median of their ratio. Results without a formula are compared with

@@ -16,10 +16,11 @@ from layoutkit.cuda.collate import DeviceCollateProgram
 from layoutkit.cuda.memory import DeviceArray
 from layoutkit.cuda.packed import DevicePackedProgram
 from layoutkit.cuda.program import supports_float16
-from layoutkit.kernels.cuda import boxes, tiling
+from layoutkit.kernels.cuda import boxes, policy
 from layoutkit.kernels.cuda import launch as launches_of
-from layoutkit.kernels.cuda.accumulate import MAX_AXES, prepare_sum
+from layoutkit.kernels.cuda.accumulate import prepare_sum
 from layoutkit.kernels.cuda.launch import prepare
+from layoutkit.kernels.cuda.policy import MAX_AXES
 from layoutkit.packing import PackedCollation
 from layoutkit.planning.accumulate import make_operand, make_sum_plan
 from layoutkit.planning.batch.arguments import CropArgs
@@ -99,7 +100,7 @@ def by_boxes(lengths=(), word=None):
     makers = (launches_of.make_permute,)
     kernels = ("transpose", "split", "merge", "shuffle", "gather", "copy", "cast")
     with (
-        patch.object(tiling, "FEW_TILES", 0),
+        patch.object(policy, "FEW_TILES", 0),
         patch.object(launches_of, "MAKERS", dict.fromkeys(kernels, makers)),
         patch.object(boxes, "_lengths", in_lengths if lengths else boxes._lengths),
         patch.object(boxes, "_box", in_words if word else make_box),

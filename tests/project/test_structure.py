@@ -135,6 +135,20 @@ def test_the_table_of_a_package_has_all_of_its_modules(package):
         assert modules <= named
 
 
+def test_constants_of_launches_on_a_gpu_are_in_one_table_that_names_their_origin():
+    """The docstring of policy.py lists the origins; other modules assign no numbers."""
+    table = HOME / "kernels/cuda/policy.py"
+    text = table.read_text()
+    origins = set(re.findall(r"^    (\w+) {2,}\w", ast.get_docstring(ast.parse(text)), re.M))
+    origins |= {"H100"}
+    rows = re.findall(r"^([A-Z]\w*) = .*?(?:: (\w+))?$", text, re.M)
+    assert len(rows) > 90
+    assert [name for name, origin in rows if origin not in origins] == []
+    numbers = re.compile(r"^[A-Z_]+(?:, [A-Z_]+)* = [({]?[-\d.]", re.M)
+    others = [path for path in table.parent.glob("*.py") if path != table]
+    assert [path.name for path in others if numbers.search(path.read_text())] == []
+
+
 def test_executors_of_batches_are_used_on_their_device_only():
     executors = {"cpu.collate", "cpu.resize", "cpu.window_table", "cuda.collate"}
     users = {
