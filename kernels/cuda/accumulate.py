@@ -227,16 +227,6 @@ def prepare_sum(
     # A part is read item by item if the box has length 1 along its axis.
     axes = [axis if boxes.places[axis] > 1 else last for axis in axes]
     wide = [array.is_wide(axis, words) for array, axis in zip(arrays, axes, strict=True)]
-    walks = [
-        _pack_walk(boxes, array, axis, is_wide)
-        for array, axis, is_wide in zip(arrays, axes, wide, strict=True)
-    ]
-    walks[-1:-1] = [bytes(len(walks[-1]))] * (policy.MAX_PARTS - len(parts))
-    params = [struct.pack("Q", len(parts))]
-    params += [
-        _pack_axis(boxes, index, [array.steps[index] for array in arrays])
-        for index in range(last + 1)
-    ]
     defines = {
         "AXES": last + 1, "COMPUTED": summed, "MAX_PARTS": policy.MAX_PARTS, "PER_WORD": words,
         "PLACES": places, "TARGET": _kernel_dtype(target), "THREADS": THREADS,
@@ -246,7 +236,7 @@ def prepare_sum(
     return CudaLaunch(
         "accumulate",
         tuple((name, str(value)) for name, value in sorted(defines.items())),
-        b"".join([*params, *walks]),
+        _pack_sum(boxes, arrays, axes, wide),
         prod(boxes.along(index) for index in range(last + 1)),
         pointers=2 + policy.MAX_PARTS,
     )
@@ -273,6 +263,18 @@ def _sum_dtype(operand: Operand) -> tuple[str, int]:
     """Return the dtype in which sums are computed, and its bytes; all integers use u8."""
     kind = DTYPES[operand.name].kind
     return (_kernel_dtype(operand), operand.item) if kind == "f" else ("u8", DTYPES["u8"].item)
+
+
+def _pack_sum(
+    boxes: Boxes, arrays: Sequence[_Array], axes: Sequence[int], wide: Sequence[bool]
+) -> bytes:
+    """Pack the parameters: the axes, and the walks of all parts and of the output."""
+    params = struct.pack("Q", len(arrays) - 1)
+    for index in range(len(boxes.counts)):
+        params += _pack_axis(boxes, index, [array.steps[index] for array in arrays])
+    *walks, last = map(_pack_walk, [boxes] * len(arrays), arrays, axes, wide)
+    spare = bytes(len(last)) * (policy.MAX_PARTS - len(walks))
+    return params + b"".join(walks) + spare + last
 
 
 def _pack_axis(boxes: Boxes, axis: int, steps: list[int]) -> bytes:

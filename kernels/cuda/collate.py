@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from math import gcd, isnan, prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ...memory import Array
 from ...planning.epilogue import Epilogue
 from ...planning.loops import Loop
 from . import policy
-from .launch import CudaLaunch, Side, defines
+from .launch import CudaLaunch, Side, defines, order_macros
 from .policy import MAX_COUNT, THREADS, TILE_BYTES, WARP, WORD
 from .tiling import pack_divisor, pack_offsets
 
@@ -235,6 +235,9 @@ def prepare_collate(
     return replace(kernel.launch, params=params, grid=grid), packed
 
 
+Pixel: TypeAlias = tuple[int, tuple[int, ...], int]  # the axis, order and items of PixelOrder
+
+
 class _TableFacts(NamedTuple):
     """The properties of a SampleTable that kernels are compiled for; see there."""
 
@@ -243,7 +246,7 @@ class _TableFacts(NamedTuple):
     is_reversed: tuple[bool, ...]  # whether a sample is flipped, by axis
     has_map: tuple[bool, ...]  # by axis
     is_covered: bool  # whether all positions have taps
-    pixel: tuple[int, tuple[int, ...], int] | None  # the axis, order and items
+    pixel: Pixel | None
     read: int
     is_inside: bool
     has_gaps: bool
@@ -292,8 +295,7 @@ def _plan_kernel(
 ) -> _Kernel:
     """Return the kernel of one window for all samples, or of one for each, at `places`."""
     nest = tuple([max(axes, key=lambda axis: axis.length) for axes in zip(*nests, strict=True)])
-    window = nest[:-3]
-    is_summed = any(axis.is_resized for axis in window)
+    is_summed = any(axis.is_resized for axis in nest)
     axes, order = _choose_axes(nest, nests, table.steps)
     if is_summed:
         tile = _choose_summed_tile(nest, nests, axes, order, target, places)
@@ -303,20 +305,14 @@ def _plan_kernel(
     # The order of the axes in the table: summed axes before U, then U, V and all others.
     sums = [n for n, axis in enumerate(nest) if axis.is_resized and n != line]
     numbers = [*sums, line, part]
-    numbers += [n for n in range(len(window)) if n not in numbers]
+    numbers += [n for n in range(len(nest) - 3) if n not in numbers]
     folds = max(len(axis.folds) for axis in chain(*nests))
-    macros = _tile_macros(tile, numbers, table)
-    macros |= NONE_IGNORED if items.ignored is None else items.ignored.macros
-    macros |= {"FOLDS": folds, "PACKED": int(bool(places))}
     pixel = table.pixel
     if pixel is not None and (pixel[0] != part or (nest[part].fill and not table.is_inside)):
         pixel = None
-    has_map = [n for n, is_mapped in enumerate(table.has_map) if is_mapped]
-    if pixel is not None:
-        axis, channels, count = pixel
-        has_map = [n for n in has_map if n != axis]
-        macros |= {"PIXEL": count, "ORDER": ",".join(map(str, channels))}
-    macros["MAPS"] = int(bool(has_map))
+    macros = _tile_macros(tile, numbers, table, pixel)
+    macros |= NONE_IGNORED if items.ignored is None else items.ignored.macros
+    macros |= {"FOLDS": folds, "PACKED": int(bool(places))}
     if is_summed:
         macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target, items))
         beside: tuple[int, ...] = (2,)
@@ -326,15 +322,9 @@ def _plan_kernel(
         beside = tile.order[2 - tile.is_joined :]
     varies = any(nest[axes[n]].coef for n in beside)
     common = defines(Side(table.item, 0), items.epilogue, varies, **macros)
-    launch = CudaLaunch(
-        "resize" if is_summed else "collate",
-        (*common, ("SAMPLE", items.name)),
-        b"",
-        0,
-        policy.SUM_THREADS if is_summed else THREADS,
-        pointers=4,
-        coefficients=items.coefficients,
-    )
+    names = *common, ("SAMPLE", items.name)
+    family, block = ("resize", policy.SUM_THREADS) if is_summed else ("collate", THREADS)
+    launch = CudaLaunch(family, names, b"", 0, block, 4, items.coefficients)
     return _Kernel(launch, nest, tile, tuple(numbers), pixel is not None)
 
 
@@ -378,10 +368,15 @@ def _pack_parts(
     return params, total, data + b"".join(parts)
 
 
-def _tile_macros(tile: _Tile, numbers: list[int], table: _TableFacts) -> dict[str, object]:
+def _tile_macros(
+    tile: _Tile, numbers: list[int], table: _TableFacts, pixel: Pixel | None
+) -> dict[str, object]:
     """Return the macros of both kernels; `numbers` are the axes of the table."""
     rows, line, _ = tile.axes
-    return {
+    channels, order, items = (None, None, tile.lengths[2]) if pixel is None else pixel
+    mapped = [n for n, is_mapped in enumerate(table.has_map) if is_mapped and n != channels]
+    macros: dict[str, object] = {} if order is None else order_macros(order)
+    return macros | {
         "AXES": len(numbers), "TAPS": numbers.index(line),
         "R_AXIS": numbers.index(rows) if rows in numbers else len(numbers),
         "TILE_R": tile.lengths[0], "TILE_U": tile.lengths[1], "TILE_V": tile.lengths[2],
@@ -389,7 +384,7 @@ def _tile_macros(tile: _Tile, numbers: list[int], table: _TableFacts) -> dict[st
         "WIDTH": tile.width, "JOINED": int(tile.is_joined),
         "READ": table.read, "WRITE": tile.write,
         "INSIDE": int(table.is_inside), "OTHERS": len(_axes_around(tile, numbers)),
-        "PIXEL": tile.lengths[2],
+        "PIXEL": items, "MAPS": int(bool(mapped)),
     }  # fmt: skip
 
 

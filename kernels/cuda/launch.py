@@ -42,7 +42,7 @@ from .tiling import (
     choose_tile,
     find_lines,
     fit_axes,
-    fuse_images,
+    fuse_next,
     is_few,
     is_long,
     line_share,
@@ -117,20 +117,36 @@ def defines(
     return tuple((name, str(value)) for name, value in sorted(macros.items()))
 
 
-def _order_macros(order: Sequence[int]) -> dict[str, str]:
+def order_macros(order: Sequence[int]) -> dict[str, object]:
     """Return the macro for the positions of channels that are not evenly spaced."""
     return {"ORDER": ",".join(map(str, order))}
 
 
 def _plane_macros(order: Sequence[int]) -> dict[str, object]:
     """Return the macros for planes with these positions in the source; (): all in their order."""
-    return {**_order_macros(order), "PLANES_ORDERED": 1} if order else {}
+    return {**order_macros(order), "PLANES_ORDERED": 1} if order else {}
 
 
 def _pixel_macros(pixel: SourcePixel) -> dict[str, object]:
     """Return the macros for the pixels of a source whose channels are together."""
     order = _plane_macros(pixel.order)
     return {"SOURCE_CHANNELS": pixel.items, "SPAN": pixel.span, **order}
+
+
+def _make_launch(
+    family: str,
+    source: Side,
+    epilogue: Epilogue | None,
+    along: Sequence[Loop],
+    macros: dict[str, object],
+    params: bytes,
+    grid: int,
+    share: float = 1.0,
+) -> CudaLaunch:
+    """Return the launch of a conversion; `along`: the loops between output neighbors."""
+    names = defines(source, epilogue, coefficients_vary(along, epilogue), **macros)
+    coefficients = pack_coefficients(epilogue)
+    return CudaLaunch(family, names, params, grid, coefficients=coefficients, share=share)
 
 
 def pack_coefficients(epilogue: Epilogue | None) -> bytes:
@@ -177,7 +193,8 @@ def make_interleave(
     outer = list(choice.outer)
     few = is_few(choice.count, source.item)
     fuses = not (few or low.count % group or _fills_chunks(low.count, pixels_per_chunk))
-    pixels = fuse_images(low, outer if fuses and splits != merges else [], 1 + merges)
+    around = outer if fuses and splits != merges else []
+    pixels = fuse_next(low, around, 1 + merges, follow=False)
     if not (few or _fills_chunks(pixels.count, pixels_per_chunk)):
         return None
     load = WORD if splits else min(WORD, group * source.item)
@@ -199,19 +216,11 @@ def make_interleave(
     macros |= {"MERGE": 1} if merges else {}
     macros |= {"LOAD": load, "STORE": store, "GROUPS": policy.CHUNK[source.item]}
     macros |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels.loops)}
-    coefficients = pack_coefficients(epilogue)
-    strides = planes.src, planes.dst, planes.coef_stride
-    along = coefficients_vary([*pixels.loops, planes] if merges else pixels.loops, epilogue)
-    return CudaLaunch(
-        "interleave",
-        defines(source, epilogue, along, **macros),
-        pack_loops(outer)
-        + pack_axis(pixels.loops, pixels_per_chunk)
-        + struct.pack("4q", *strides, lowest),
-        count_iterations(outer) * tile_count(pixels.loops, pixels_per_chunk),
-        coefficients=coefficients,
-        share=1 / time,
-    )
+    along = (*pixels.loops, planes) if merges else pixels.loops
+    params = pack_loops(outer) + pack_axis(pixels.loops, pixels_per_chunk)
+    params += pack_offsets(planes) + struct.pack("q", lowest)
+    grid = count_iterations(outer) * tile_count(pixels.loops, pixels_per_chunk)
+    return _make_launch("interleave", source, epilogue, along, macros, params, grid, 1 / time)
 
 
 # ---- lines -------------------------------------------------------------------------------
@@ -236,11 +245,11 @@ def make_lines(
         line_word = _line_word(candidate, source)
         tile = choose_chunk(candidate, (source.item, plane_side.item), word, shifted)
         if tile and line_word >= BANK:
-            macros = {"PIXELS": tile, "WORD": word, "SHIFTED": int(shifted)}
+            macros: dict[str, object] = {"PIXELS": tile, "WORD": word, "SHIFTED": int(shifted)}
             macros |= {"GAP_WORD": line_word} if candidate.has_gaps else {}
             items = source.item + target.item - plane_side.item, plane_side.item
             share = line_share(candidate, items, word, alignment, tile)
-            launch = _launch_lines(candidate, source, epilogue, macros, share)
+            launch = _launch_lines(candidate, source, epilogue, tile, macros, share)
             if launch is not None:
                 launches.append(launch)
     return max(launches, key=lambda launch: launch.share, default=None)
@@ -259,35 +268,27 @@ def _launch_lines(
     candidate: Lines,
     source: Side,
     epilogue: Epilogue | None,
-    macros: dict[str, int],
+    tile: int,
+    macros: dict[str, object],
     share: float,
 ) -> CudaLaunch | None:
     """Return the launch of "lines" for a candidate, adding to `macros`; None if no grid fits it."""
     pixels = candidate.pixels.loops
-    grid = count_iterations(candidate.outer) * tile_count(pixels, macros["PIXELS"])
+    grid = count_iterations(candidate.outer) * tile_count(pixels, tile)
     if not _is_launchable(candidate.outer, grid):
         return None
     planes = candidate.planes
-    tile = macros["PIXELS"]
-    all_macros: dict[str, object] = {**macros, "CHANNELS": planes.count}
-    all_macros["PIXELS_LOOPS"] = len(pixels)
+    macros |= {"CHANNELS": planes.count, "PIXELS_LOOPS": len(pixels)}
+    macros["PIXEL_COEFFICIENTS"] = int(coefficients_vary(pixels, epilogue))
     if candidate.split:
-        all_macros |= {"SPLIT": 1, **_pixel_macros(candidate.pixel)}
+        macros |= {"SPLIT": 1, **_pixel_macros(candidate.pixel)}
     elif planes.offsets:
         planes, order = channel_order(planes)
-        all_macros |= _plane_macros(order)
-    coefficients = pack_coefficients(epilogue)
-    along = coefficients_vary(pixels if candidate.split else [*pixels, planes], epilogue)
-    all_macros["PIXEL_COEFFICIENTS"] = int(coefficients_vary(pixels, epilogue))
+        macros |= _plane_macros(order)
+    along = pixels if candidate.split else (*pixels, planes)
     params = pack_loops(candidate.outer) + pack_axis(pixels, tile) + pack_offsets(planes)
-    return CudaLaunch(
-        "lines",
-        defines(source, epilogue, along, **all_macros),
-        params + struct.pack("q", candidate.pixel.lowest),
-        grid,
-        coefficients=coefficients,
-        share=share,
-    )
+    params += struct.pack("q", candidate.pixel.lowest)
+    return _make_launch("lines", source, epilogue, along, macros, params, grid, share)
 
 
 def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int) -> CudaLaunch:
@@ -300,8 +301,8 @@ def prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int)
     launch = _prepare(choice, epilogue, src, dst)
     orders = [loop for loop in choice.nest if loop.offsets]
     if orders and "ORDER" not in dict(launch.defines):
-        order = _order_macros(channel_order(orders[0])[1])
-        return replace(launch, defines=tuple(sorted((*launch.defines, *order.items()))))
+        order = ",".join(map(str, channel_order(orders[0])[1]))
+        return replace(launch, defines=tuple(sorted((*launch.defines, ("ORDER", order)))))
     return launch
 
 
@@ -312,7 +313,9 @@ def _prepare(choice: KernelChoice, epilogue: Epilogue | None, src: int, dst: int
             return launch
         item = _common_alignment(choice, src, dst)
         if item < choice.source_item:
-            return _gather(_split_items(choice, item), Side(item, src), Side(item, dst), None)
+            # Items are split into smaller ones.
+            nest = *choice.nest, Loop(choice.source_item // item, item, item)
+            return _gather(nest, Side(item, src), Side(item, dst), None)
     source = Side(choice.source_item, src % WORD)
     target = Side(choice.target_item, dst % WORD)
     # With more outer iterations than a grid has blocks, each iteration is too small to be tiled.
@@ -345,11 +348,6 @@ def _iterations_around_tile(choice: KernelChoice) -> int:
     fused = (choice.rows, choice.run) if choice.kernel == "transpose" else ()
     long = [axis[0] for axis in fused if len(axis) > 1 and count_iterations(axis) >= MAX_COUNT]
     return count_iterations((*choice.outer, *long))
-
-
-def _split_items(choice: KernelChoice, item: int) -> tuple[Loop, ...]:
-    """Return the loops of a pure move whose items are split into items of `item` bytes."""
-    return (*choice.nest, Loop(choice.source_item // item, item, item))
 
 
 # ---- transpose ---------------------------------------------------------------------------
@@ -389,22 +387,16 @@ def make_transpose(
     grid = count_iterations(outer) * rows_tiles * group * groups
     if not _is_launchable(outer, grid):
         return None
-    coefficients = pack_coefficients(epilogue)
-    macros = {"TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store}
-    macros |= {"LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1])}
-    macros |= {"ROWS_LOOPS": rows.loop_mode, "RUN_LOOPS": run.loop_mode}
+    macros: dict[str, object] = {
+        "TILE_ROWS": tile_rows, "TILE_RUN": tile_run, "LOAD": load, "STORE": store,
+        "LOAD_SHIFTED": int(shifted[0]), "STORE_SHIFTED": int(shifted[1]),
+        "ROWS_LOOPS": rows.loop_mode, "RUN_LOOPS": run.loop_mode,
+    }  # fmt: skip
     params = pack_loops(outer) + pack_axis(rows.loops, tile_rows) + pack_axis(run.loops, run_step)
-    return CudaLaunch(
-        "transpose",
-        defines(source, epilogue, coefficients_vary(run.loops, epilogue), **macros),
-        params
-        + struct.pack("2q", *_readable_range(choice, source.item))
-        + pack_divisor(group)
-        + pack_divisor(groups),
-        grid,
-        coefficients=coefficients,
-        share=share * _word_share(tile_rows, tile_run, items, (load, store), most),
-    )
+    params += struct.pack("2q", *_readable_range(choice, source.item))
+    params += pack_divisor(group) + pack_divisor(groups)
+    share *= _word_share(tile_rows, tile_run, items, (load, store), most)
+    return _make_launch("transpose", source, epilogue, run.loops, macros, params, grid, share)
 
 
 def _word_share(
@@ -542,34 +534,19 @@ def make_permute(
     grid = count_iterations(outer) * prod(tiles) // tiles[run_end] * group * groups
     if not _is_launchable(outer, grid):
         return None
-    macros = {
-        "COUNTS": ",".join(map(str, box.counts)),
-        "SLOTS": ",".join(map(str, box.slots)),
-        "IN_ROW": ",".join(str(int(is_row)) for is_row in box.in_row),
-        "ROW_END": box.row_end,
-        "RUN_LOOPS": box.run_loops,
-        "WORD": box.word * target.item,
-        "GROUP": box.group,
-        "ROW_ALIGNMENT": min(WORD, box.alignment[0]),
-        "RUN_ALIGNMENT": min(WORD, box.alignment[1]),
-    }
-    params = [
-        pack_divisor(tile) + struct.pack("Q", n.count) + pack_offsets(n)
-        for n, tile in zip(box.loops, tiles, strict=True)
-    ]
-    along = coefficients_vary(box.loops[-box.run_loops :], epilogue)
-    return CudaLaunch(
-        "permute",
-        defines(source, epilogue, along, **macros),
-        pack_loops(outer)
-        + b"".join(params)
-        + pack_divisor(group)
-        + pack_divisor(groups)
-        + struct.pack("2q", *_readable_range(choice, source.item)),
-        grid,
-        coefficients=pack_coefficients(epilogue),
-        share=box.share,
-    )
+    macros: dict[str, object] = {
+        "COUNTS": ",".join(map(str, box.counts)), "SLOTS": ",".join(map(str, box.slots)),
+        "IN_ROW": ",".join(str(int(is_row)) for is_row in box.in_row), "ROW_END": box.row_end,
+        "RUN_LOOPS": box.run_loops, "WORD": box.word * target.item, "GROUP": box.group,
+        "ROW_ALIGNMENT": min(WORD, box.alignment[0]), "RUN_ALIGNMENT": min(WORD, box.alignment[1]),
+    }  # fmt: skip
+    params = pack_loops(outer)
+    for loop, tile in zip(box.loops, tiles, strict=True):
+        params += pack_divisor(tile) + struct.pack("Q", loop.count) + pack_offsets(loop)
+    params += pack_divisor(group) + pack_divisor(groups)
+    params += struct.pack("2q", *_readable_range(choice, source.item))
+    along = box.loops[-box.run_loops :]
+    return _make_launch("permute", source, epilogue, along, macros, params, grid, box.share)
 
 
 # The kernels that may execute a choice; the fastest is selected. `make_permute` is the last one,
@@ -665,23 +642,14 @@ def _gather(
     if several < policy.FULL * turns and not is_few(count_iterations(nest), source.item):
         turns = -(-several // -(-several // turns))  # the same number in all blocks
     parts = tile_count(inner_loops, THREADS)
-    coefficients = pack_coefficients(epilogue)
-    params = (
-        pack_loops(outer)
-        + pack_axis([split], stretch * turns)
-        + pack_divisor(parts)
-        + pack_loops(inner_loops)
-    )
+    params = pack_loops(outer) + pack_axis([split], stretch * turns)
+    params += pack_divisor(parts) + pack_loops(inner_loops)
     params += struct.pack("4q", stretch, inner.count, accesses.count - 1, inner.coef_stride)
-    along = width > 1 and coefficients_vary([inner], epilogue)
-    macros = {"WIDTH": width, "TURNS": turns, "PERIOD": period, "RUN": int(not inner_loops)}
-    return CudaLaunch(
-        "gather",
-        defines(source, epilogue, along, **macros),
-        params,
-        count_iterations(outer) * tile_count([split], stretch * turns) * parts,
-        coefficients=coefficients,
-    )
+    along = [inner] if width > 1 else []
+    macros: dict[str, object] = {"WIDTH": width, "TURNS": turns, "PERIOD": period}
+    macros["RUN"] = int(not inner_loops)
+    grid = count_iterations(outer) * tile_count([split], stretch * turns) * parts
+    return _make_launch("gather", source, epilogue, along, macros, params, grid)
 
 
 def loops_of_block(nest: Sequence[Loop]) -> tuple[list[Loop], Loop, int, list[Loop]]:

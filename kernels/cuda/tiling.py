@@ -142,12 +142,27 @@ def _fit_axis(axis: Sequence[Loop], outer: list[Loop], side: int, usual: int) ->
         loops = loops[1:]
     low = loops[0]
     if len(loops) == 1 and low.count % usual and low.count < policy.FUSED_TILES * usual:
-        for high in outer:
-            follows = high[side] == low.count * low[side] and not high.offsets
-            if follows and high.count * low.count < MAX_COUNT:
-                outer.remove(high)
-                return TileAxis((high, low))
+        return fuse_next(low, outer, side, follow=True)
     return TileAxis(loops)
+
+
+def _following(low: Loop, outer: Sequence[Loop], side: int) -> Iterator[Loop]:
+    """Yield the loops that continue a loop on a side, and can be fused with it."""
+    for high in outer:
+        follows = high[side] == low.count * low[side] and not high.offsets
+        if follows and high.count * low.count < MAX_COUNT:
+            yield high
+
+
+def fuse_next(low: Loop, outer: list[Loop], side: int, *, follow: bool) -> TileAxis:
+    """Return the axis of a loop, fused with the first outer loop that continues it on a side.
+
+    `follow`: the two are contiguous on the side of the axis.
+    """
+    for high in _following(low, outer, side):
+        outer.remove(high)
+        return TileAxis((high, low), follow)
+    return TileAxis((low,))
 
 
 def _fuse_any_outer(axis: TileAxis, outer: list[Loop]) -> TileAxis:
@@ -176,15 +191,14 @@ def choose_tile(
     all output rows. The best tile is the fullest one that fits, and of equally full ones the one
     with the longest rows.
     """
-    (source, target) = items
-    (load, store) = words
+    (source, target), (load, store) = items, words
     tall = policy.USUAL[source]
     usual = tall, max(tall, TILE_BYTES // source // tall)
     if is_few(times * rows.count * run.count, source):
         return usual
     overlap = SECTOR // target if shifted[1] else 0
     cut = 0 if shifted[1] else policy.WRITE_CUT * (SECTOR - alignment) // SECTOR
-    talls = _lengths(rows, LINE // source if shifted[0] else load * _lanes(rows, load, source))
+    beside = LINE // source if shifted[0] else load * _lanes(rows, load, source)
     wides = _lengths(run, max(store, 4 // source))
     if shifted[1]:  # threads share the words of full lines, equally many in each iteration
         wides = {LINE // target << more for more in range(6)}
@@ -193,18 +207,15 @@ def choose_tile(
     # Rows that begin anywhere in a sector have about one more.
     aligned = source if shifted[0] else load * source
     lost = policy.LOST_BYTES if 2 * aligned >= SECTOR else SECTOR - aligned
-    for tall in talls:
+    for tall in _lengths(rows, beside):
         reached = _bandwidth_share(tall, rows, source, run.low.src, lost)
         for wide in wides:
-            room = tall * wide * source
-            padded = tall * -(-wide * source // unit) * unit
-            if padded > policy.PADDED_BYTES:
+            if tall * -(-wide * source // unit) * unit > policy.PADDED_BYTES:
                 continue
-            apart = wide - overlap
+            room, apart = tall * wide * source, wide - overlap
             score = _occupancy(rows, tall) * _occupancy(run, apart) * apart / wide * reached
-            score *= (
-                _bandwidth_share(wide, run, target, rows.low.dst, policy.LOST_BYTES + cut)
-                * min(1, room / TILE_BYTES) ** policy.ROOM_POWER
+            score *= _bandwidth_share(wide, run, target, rows.low.dst, policy.LOST_BYTES + cut) * (
+                min(1, room / TILE_BYTES) ** policy.ROOM_POWER
             )
             if (tall, wide) != usual:
                 score *= policy.RELUCTANCE
@@ -341,7 +352,7 @@ def find_lines(nest: Sequence[Loop], source: int, target: int) -> list[Lines]:
             # Words that do not cross images are narrow if images have odd sizes.
             small = policy.SMALL_IMAGE if low.count * other % BANK == 0 else policy.TINY_IMAGE
             few = low.count * pixel.items * source < small
-            axis = fuse_images(low, outer if few else [], line)
+            axis = fuse_next(low, outer if few else [], line, follow=False)
             candidates.append(Lines(split, axis, planes, outer, pixel))
     return sorted(candidates, key=lambda lines: lines.planes.count)
 
@@ -376,22 +387,8 @@ def _next_row(low: Loop, outer: list[Loop], item: int) -> Loop | None:
     """Return the loop that makes one long row of short rows of pixels; None if there is none."""
     if low.count * item >= LINE:
         return None
-    for high in outer:
-        count = low.count * high.count
-        follows = high.dst == low.count * low.dst and not high.offsets
-        if follows and count * item >= policy.LONG_ROW and count < MAX_COUNT:
-            return high
-    return None
-
-
-def fuse_images(low: Loop, outer: list[Loop], line: int) -> TileAxis:
-    """Return the axis of pixels, fused with the loop over images that follow each other."""
-    for high in outer:
-        follows = high[line] == low.count * low[line] and not high.offsets
-        if follows and low.count * high.count < MAX_COUNT:
-            outer.remove(high)
-            return TileAxis((high, low), follow=False)
-    return TileAxis((low,))
+    least = policy.LONG_ROW / (low.count * item)
+    return next((high for high in _following(low, outer, 2) if high.count >= least), None)
 
 
 def line_share(lines: Lines, items: tuple[int, int], word: int, alignment: int, tile: int) -> float:

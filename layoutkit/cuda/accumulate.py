@@ -35,6 +35,7 @@ from .program import (
     cast_into,
     check_compiled,
     find_aligned_output,
+    overlap_range,
     supports_float16,
 )
 from .runtime import runtime
@@ -124,9 +125,11 @@ class _DeviceSum:
             return None
         if not self._sum.in_place or any(self._stages):
             return None
-        offsets = *self._sum.nest.src_offsets, self._sum.nest.dst_offset
-        result = self._request.shape, self.result
-        return CachedSumLaunch(self._kernels, offsets, arrays, out, result)
+        nest = self._sum.nest
+        overlaps = [] if out is None else [overlap_range(array, out) for array in arrays]
+        result = self._ordinal, self._request.shape, self.result
+        offsets = nest.src_offsets, nest.dst_offset
+        return CachedSumLaunch(*result, self._kernels, *offsets, overlaps)
 
     def _fill(
         self,

@@ -14,14 +14,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, groupby
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .._utils import fork
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..errors import DtypeError
 from ..kernels.cpu.resize_params import HEAD, POSITION
+from ..kernels.cuda import collate as t
+from ..kernels.cuda.collate import (
+    Ignored,
+    Items,
+    PixelOrder,
+    SampleTable,
+    TapHeads,
+    WindowAxis,
+    prepare_collate,
+)
+from ..kernels.cuda.launch import CudaLaunch, Side, pack_coefficients
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
@@ -47,10 +57,6 @@ from .memory import ALIGNMENT, DeviceAdapter, DeviceArray, check_same_device, ch
 from .program import supports_float16
 from .runtime import runtime
 from .transfers import STAGING_BYTES, Conversion, Fill, find_staging, refuse_capture
-
-if TYPE_CHECKING:
-    from ..kernels.cuda.collate import Items, PixelOrder, TapHeads, WindowAxis
-    from ..kernels.cuda.launch import CudaLaunch
 
 Rows: TypeAlias = Array | list[Array]  # a row for each sample; a list if their lengths differ
 
@@ -141,8 +147,7 @@ class DeviceCollateProgram:
         samples, axes, sample_axis = self._select_samples(arrays, indices)
         if out is not None:
             self._check_apart(arrays, samples, out)
-        count = len(samples.addresses)
-        window = axes.window(samples.shapes)
+        count, window = len(samples.addresses), axes.window(samples.shapes)
         shape = (*window[:sample_axis], count, *window[sample_axis:])
         reads = None
         if self._options.resize is None or 0 not in shape:
@@ -153,11 +158,12 @@ class DeviceCollateProgram:
         may_convert &= out is None or out.is_aligned  # as kernels write
         resized = () if reads is None else reads.resized
         key = shape, first.dtype, first.ordinal, may_convert, resized, layout_of(out)
-        plans = self._plans.get(key)
-        if plans is None:
-            plans = self._make_plans(axes, window, shape, first, out, may_convert, resized)
-            cache_put(self._plans, key, plans, PROGRAM_SIZE_ESTIMATE)
-        post_conversion, target, plan = plans
+        post_conversion, target, plan = self._plans.get(key) or cache_put(
+            self._plans,
+            key,
+            self._make_plans(axes, window, shape, first, out, may_convert, resized),
+            PROGRAM_SIZE_ESTIMATE,
+        )
         batch = _make_result(post_conversion, target, first, out, adapter)
         if reads is None or plan is None:
             return batch
@@ -203,28 +209,25 @@ class DeviceCollateProgram:
         """
         options = self._options
         post, plan = self._plan_conversion(shape, first, out)
-        is_converted = may_convert and plan.before is plan.after is None
-        move, target = plan.move, plan.target if is_converted else plan.source
-        post_conversion = None if is_converted else post
-        sides = move.source.groups, move.axes, move.sizes
-        if is_converted:
-            sides = move.target.groups, move.target_axes, move.target_sizes
-        strides = contiguous_strides(target.shape, target.dtype)
-        if is_converted and out is not None:
-            strides = out.strides
-        epilogue = plan.epilogue if is_converted else None
+        if may_convert and plan.before is plan.after is None:
+            post_conversion, target, epilogue = None, plan.target, plan.epilogue
+            sides = plan.move.target.groups, plan.move.target_axes, plan.move.target_sizes
+            coefficient = find_coefficient_letter(plan)
+        else:
+            post_conversion, target, epilogue = post, plan.source, None
+            sides = plan.move.source.groups, plan.move.axes, plan.move.sizes
+            coefficient, out = "", None
         items, fill = describe_items(options, axes, window, first.dtype, epilogue)
         if 0 in shape:
             return post_conversion, target, None
-        with fork.init_lock:
-            from ..kernels.cuda.collate import WindowAxis
-
+        strides = contiguous_strides(target.shape, target.dtype) if out is None else out.strides
         steps = dict(zip(sides[1], byte_strides(*sides, strides), strict=True))
-        coefficient = find_coefficient_letter(plan) if is_converted else ""
+        letter, count = options.letter, prod(shape) // prod(window)
+        along = WindowAxis(count, steps[letter], int(letter == coefficient))
+        sizes = dict(zip(plan.move.axes, plan.move.sizes, strict=True))
         columns: list[int] = []
         parts: dict[int, tuple[int, int]] = {}
-        axes_of_window = []
-        sizes = dict(zip(move.axes, move.sizes, strict=True))
+        windows = []
         # Only axes of one letter are cropped, resized or flipped.
         for axis, (group, size) in enumerate(zip(axes.sample.groups, window, strict=True)):
             for number, name in enumerate(group):
@@ -233,21 +236,10 @@ class DeviceCollateProgram:
                     inner = prod(sizes[other] for other in group[number + 1 :])
                     parts[len(columns)] = size, inner
                 columns.append(axis)
-                has_fill = len(fill) > 1 and axes.sample.name(name) == CHANNEL
-                axes_of_window.append(
-                    WindowAxis(
-                        size,
-                        steps.get(name, 0),
-                        int(name == coefficient),
-                        int(has_fill),
-                        axis in resized,
-                    )
-                )
-        letter = options.letter
-        count = prod(shape) // prod(window)
-        along = WindowAxis(count, steps[letter], int(letter == coefficient))
-        launch = LaunchPlan(columns, parts, [axes_of_window], along, items, fill)
-        return post_conversion, target, launch
+                step, coef = steps.get(name, 0), int(name == coefficient)
+                own_fill = int(has_own_fill(axes, name, fill))
+                windows.append(WindowAxis(size, step, coef, own_fill, axis in resized))
+        return post_conversion, target, LaunchPlan(columns, parts, [windows], along, items, fill)
 
     def _place(
         self, axes: SampleAxes, window: tuple[int, ...], shapes: Array, crops: CropArgs
@@ -315,6 +307,11 @@ def _make_result(
     return PreparedBatch(result, post_conversion)
 
 
+def has_own_fill(axes: SampleAxes, letter: str, fill: Array) -> bool:
+    """Return True if each position along the axis of a letter has a fill value."""
+    return len(fill) > 1 and letter != "" and axes.sample.name(letter) == CHANNEL
+
+
 def find_coefficient_letter(plan: Plan) -> str:
     """Return the letter of the axis along which the constants of a formula differ, or ""."""
     coefficients = None if plan.epilogue is None else plan.epilogue.coefficients
@@ -334,10 +331,6 @@ def describe_items(
 
     Also return the fill values of a window that is not flipped.
     """
-    with fork.init_lock:
-        from ..kernels.cuda.collate import Ignored, Items
-        from ..kernels.cuda.launch import pack_coefficients
-
     resize, ignored = options.resize, None
     fill = fill_array_of(options, axes, window, source)
     if resize is not None and resize.ignore is not None:
@@ -537,10 +530,6 @@ def prepare_launch(
     axes: SampleAxes, samples: Samples, reads: Reads, plan: LaunchPlan, out: DeviceArray
 ) -> tuple[CudaLaunch, Array, int]:
     """Return the launch that writes windows to `out`, its table, and the base address."""
-    with fork.init_lock:
-        from ..kernels.cuda.collate import FROM, HIGH, SampleTable, prepare_collate, sides_of
-        from ..kernels.cuda.launch import Side
-
     table, fill, columns = Table(), plan.fill, plan.columns
     fills = _make_fill_of_samples(axes, reads.placements, fill)
     fill_offset = table.add(fills)
@@ -548,9 +537,9 @@ def prepare_launch(
     base = int(samples.addresses.min())
     rows, heads = _make_rows(samples, reads, columns, base, table)
     for number, (length, inner) in plan.parts.items():
-        sides = sides_of(rows)[:, number]
-        sides[:, FROM] *= inner
-        sides[:, HIGH] = length
+        sides = t.sides_of(rows)[:, number]
+        sides[:, t.FROM] *= inner
+        sides[:, t.HIGH] = length
     launch, packed = prepare_collate(
         plan.windows,
         plan.along._replace(fill=fill_step),
@@ -588,9 +577,6 @@ def _make_rows(
 
     What they refer to is added to the table.
     """
-    with fork.init_lock:
-        from ..kernels.cuda import collate as t
-
     begins, steps = reads.begins, reads.steps
     if reads.maps:
         begins, steps = begins.copy(), steps.copy()
@@ -636,8 +622,6 @@ def _find_pixel_order(samples: Samples, reads: Reads, axes: Sequence[int]) -> Pi
     numbers = [n for n, other in enumerate(axes) if other == axis]
     if len(items) > 1 or len(numbers) > 1 or not 1 < len(order) <= _MOST_ITEMS:
         return None
-    with fork.init_lock:
-        from ..kernels.cuda.collate import PixelOrder
     (count,), (number,) = items, numbers
     if count > min(_MOST_ITEMS, 2 * len(order)) or order == tuple(range(count)):
         return None
@@ -658,9 +642,6 @@ def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, Array
     TAP_HEAD_BYTES, and weights of the dtype `summed` in whole groups of four, which a GPU reads
     together. Also return the first row of the table of each sample, or of all.
     """
-    with fork.init_lock:
-        from ..kernels.cuda.collate import TapHeads
-
     tables = reads.make_taps(axis, summed)
     memory, (numbers,) = tables.memory, tables.numbers
     sizes = np.zeros(numbers.max() + 1, np.int64)

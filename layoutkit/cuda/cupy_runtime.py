@@ -36,19 +36,6 @@ _MOST_STREAMS = 64  # cached streams of other libraries
 class CudaKernel:
     """A loaded kernel with all arguments that are constant between calls."""
 
-    __slots__ = (
-        "block",
-        "constants",
-        "function",
-        "grid",
-        "launch",
-        "ordinal",
-        "pack",
-        "params",
-        "spare",
-        "words",
-    )
-
     def __init__(self, launch: CudaLaunch, function: Any, constants: int, ordinal: int) -> None:
         self.launch = launch
         self.ordinal = ordinal

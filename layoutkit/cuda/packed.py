@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from math import prod
 
-import numpy as np
-
-from .._utils import fork
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, cache_put
+from ..kernels.cuda.collate import WindowAxis
 from ..layout.pattern import Permutation
+from ..memory import Array
 from ..normalize import CHANNEL
 from ..planning.batch.packing import PackedLayout
 from ..planning.batch.placement import Placements
@@ -24,14 +23,12 @@ from .collate import (
     Samples,
     describe_items,
     find_coefficient_letter,
+    has_own_fill,
     layout_of,
     prepare_launch,
     reads_of,
 )
 from .memory import DeviceArray
-
-if TYPE_CHECKING:
-    from ..kernels.cuda.collate import WindowAxis
 
 
 class DevicePackedProgram(DeviceCollateProgram):
@@ -86,15 +83,12 @@ class DevicePackedProgram(DeviceCollateProgram):
         """Return the batch of samples in `out`, which has its memory, and the launch."""
         if not out.size:
             return PreparedBatch(out)
-        with fork.init_lock:
-            from ..kernels.cuda.collate import WindowAxis
-
         samples, reads = Samples.of(arrays), reads_of(self._options, axes, placements)
         window = tuple(packed.windows[0].tolist())
         items, fill = describe_items(self._options, axes, window, samples.dtype, plan.epilogue)
-        coefficient, has_channel_fill = find_coefficient_letter(plan), len(fill) > 1
+        coefficient = find_coefficient_letter(plan)
         windows = [
-            _describe_window(axes, move, out, coefficient, has_channel_fill, reads.resized)
+            _describe_window(axes, move, out, coefficient, fill, reads.resized)
             for move in packed.moves
         ]
         places = [row * out.strides[0] for row in packed.offsets[:-1].tolist()]
@@ -108,13 +102,10 @@ def _describe_window(
     move: Permutation,
     out: DeviceArray,
     coefficient: str,
-    has_channel_fill: bool,
+    fill: Array,
     resized: tuple[int, ...],
 ) -> list[WindowAxis]:
     """Return the axes of a window, as `prepare_collate` accepts them."""
-    with fork.init_lock:
-        from ..kernels.cuda.collate import WindowAxis
-
     letters, sizes = move.target_axes, move.target_sizes
     strides = byte_strides(move.target.groups, letters, sizes, out.strides)
     steps = dict(zip(letters, strides, strict=True))
@@ -124,14 +115,8 @@ def _describe_window(
         loops = [(counts[letter], steps.get(letter, 0)) for letter in reversed(group)]
         folds = [(count, step - count * before) for (count, before), (_, step) in pairwise(loops)]
         name = group[0] if len(group) == 1 else ""
-        window.append(
-            WindowAxis(
-                int(np.prod([count for count, _ in loops])),
-                loops[0][1] if loops else 0,
-                int(bool(name) and name == coefficient),
-                int(has_channel_fill and bool(name) and axes.sample.name(name) == CHANNEL),
-                number in resized,
-                tuple(folds),
-            )
-        )
+        length, step = prod(count for count, _ in loops), loops[0][1] if loops else 0
+        coef, own_fill = int(name == coefficient != ""), int(has_own_fill(axes, name, fill))
+        is_resized = number in resized
+        window.append(WindowAxis(length, step, coef, own_fill, is_resized, tuple(folds)))
     return window

@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils import fork
 from .._utils.cache import MAX_KEPT, PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..cpu.program import fill_array
 from ..errors import DeviceError
+from ..kernels.cuda.launch import prepare
 from ..layout.parsing import identity_pattern
 from ..memory import contiguous_strides, data_pointer, layout_key
 from ..options import ConvertOptions, parse_options
@@ -43,14 +43,6 @@ def supports_float16() -> bool:
     return True
 
 
-class HasAddress(Protocol):
-    """An operand of a launch."""
-
-    @property
-    def address(self) -> int:
-        """The address of the first element."""
-
-
 class Launches:
     """The loaded kernels of a plan on one GPU.
 
@@ -62,11 +54,13 @@ class Launches:
         self.ordinal = ordinal
         self.kernels: dict[tuple[int, int], Any] = {}  # by the alignment of x and the result
 
-    def __call__(self, array: HasAddress, result: HasAddress, stream: Any) -> None:
-        """Launch the kernel once per iteration of the outer loops that it cannot run itself."""
+    def __call__(self, source: int, target: int, stream: Any) -> None:
+        """Launch the kernel from one address to another.
+
+        It is launched once per iteration of the outer loops that it cannot run itself.
+        """
         for src, dst in self.plan.launches():
-            x = array.address + src
-            y = result.address + dst
+            x, y = source + src, target + dst
             kernel = self.kernels.get((x & 15, y & 15)) or self._load(x & 15, y & 15, stream)
             runtime().launch(kernel, (y, x), stream)
 
@@ -86,9 +80,6 @@ class Launches:
 
     def _load(self, src: int, dst: int, stream: Any = None) -> Any:
         """Return the kernel for addresses whose last four bits are `src` and `dst`."""
-        with fork.init_lock:
-            from ..kernels.cuda.launch import prepare
-
         gpu = runtime()
         plan = self.plan
         if plan.choice is None:
@@ -123,31 +114,24 @@ class Step(NamedTuple):
     is_constant: bool = False
 
 
+@dataclass
 class CachedLaunch:
-    """The cached kernel launches for arrays of one layout on one GPU: the fast path.
+    """The cached kernel launches for arrays of one layout on one GPU: the fast path."""
 
-    shape, dtype    the shape and dtype of the result
-    """
-
-    __slots__ = ("_overlap_range", "_steps", "dtype", "ordinal", "shape")
-
-    def __init__(
-        self, program: DeviceProgram, steps: list[Step], array: DeviceArray, out: DeviceArray | None
-    ) -> None:
-        self.ordinal = array.ordinal
-        self.shape = program.shape
-        self.dtype = program.plan.target.dtype
-        self._steps = steps
-        self._overlap_range = None if out is None else _overlap_range(array, out)
+    ordinal: int
+    shape: tuple[int, ...]  # of the result
+    dtype: DType
+    steps: Sequence[Step]
+    overlap: tuple[int, int] | None  # if `out` is given
 
     def __call__(self, x: int, y: int, stream: Any) -> bool:
         """Launch the kernels from address `x` to `y`; return False if the fast path cannot."""
-        if self._overlap_range is not None:
-            low, high = self._overlap_range
+        if self.overlap is not None:
+            low, high = self.overlap
             if low < y - x < high:
                 return False
         launches = []
-        for kernels, source, offset, is_constant in self._steps:
+        for kernels, source, offset, is_constant in self.steps:
             src = source if is_constant else x + source
             dst = y + offset
             kernel = kernels.get((src & 15, dst & 15))
@@ -160,47 +144,26 @@ class CachedLaunch:
         return True
 
 
+@dataclass
 class CachedSumLaunch:
-    """A cached kernel launch of a sum on one GPU: the fast path.
+    """A cached kernel launch of a sum on one GPU: the fast path."""
 
-    `kernels` are keyed by 0 and by the `alignments` of the parts and the output. `offsets` are in
-    bytes, from the address of each part and, last, of the output to the kernel's first element.
-    """
-
-    __slots__ = (
-        "_kernels",
-        "_offsets",
-        "_out_offset",
-        "_overlap_ranges",
-        "dtype",
-        "ordinal",
-        "shape",
-    )
-
-    def __init__(
-        self,
-        kernels: Mapping[tuple[int, ...], Any],
-        offsets: Sequence[int],
-        arrays: Sequence[DeviceArray],
-        out: DeviceArray | None,
-        result: tuple[tuple[int, ...], DType],
-    ) -> None:
-        self.ordinal = arrays[0].ordinal
-        self.shape, self.dtype = result
-        self._kernels = kernels
-        *self._offsets, self._out_offset = offsets
-        self._overlap_ranges = (
-            [] if out is None else [_overlap_range(array, out) for array in arrays]
-        )
+    ordinal: int
+    shape: tuple[int, ...]  # of the result
+    dtype: DType
+    kernels: Mapping[tuple[int, ...], Any]  # by 0 and the `alignments` of the parts and the output
+    offsets: Sequence[int]  # bytes from the address of each part to the kernel's first element
+    out_offset: int  # bytes from the address of the output to the kernel's first element
+    overlaps: Sequence[tuple[int, int]]  # of each part, if `out` is given
 
     def __call__(self, parts: Sequence[int], out: int, stream: Any) -> bool:
         """Launch the kernel from `parts` to `out`; return False if the fast path cannot."""
-        for x, (low, high) in zip(parts, self._overlap_ranges, strict=False):
+        for x, (low, high) in zip(parts, self.overlaps, strict=False):
             if low < out - x < high:
                 return False
-        sources = [x + offset for x, offset in zip(parts, self._offsets, strict=True)]
-        out += self._out_offset
-        kernel = self._kernels.get((0, *alignments((*sources, out))))
+        sources = [x + offset for x, offset in zip(parts, self.offsets, strict=True)]
+        out += self.out_offset
+        kernel = self.kernels.get((0, *alignments((*sources, out))))
         if kernel is None:
             return False
         runtime().launch(kernel, [out, *sources], stream)
@@ -212,7 +175,7 @@ def alignments(addresses: Sequence[int]) -> list[int]:
     return [gcd(address, ALIGNMENT) for address in addresses]
 
 
-def _overlap_range(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
+def overlap_range(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
     """Return the exclusive bounds of the distance from `array` to an `out` that may overlap it."""
     low, high = span(array)
     first, last = span(out)
@@ -289,7 +252,7 @@ def _move(
     launches = _launches(
         values.shape, values.strides, values.dtype, out.strides, out.dtype, casting, out.ordinal
     )
-    launches(values, out, adapter.stream(out.ordinal))
+    launches(values.address, out.address, adapter.stream(out.ordinal))
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -345,9 +308,8 @@ class DevicePrograms:
         key = (array.ordinal, *layout_key(array, out))
         program = self._programs.get(key)
         if program is None:
-            program = cache_put(
-                self._programs, key, self._make_program(array, out), PROGRAM_SIZE_ESTIMATE
-            )
+            new_program = self._make_program(array, out)
+            program = cache_put(self._programs, key, new_program, PROGRAM_SIZE_ESTIMATE)
         return program
 
     def _make_program(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
@@ -362,19 +324,19 @@ class DevicePrograms:
         Does nothing if `key` is None.
         """
         if key is not None and key not in self.quick:
-            program = self.find(array, out)
-            steps = program.steps()
-            launch = CachedLaunch(program, steps, array, out) if steps else None
+            program, launch = self.find(array, out), None
+            if steps := program.steps():
+                overlap = None if out is None else overlap_range(array, out)
+                dtype = program.plan.target.dtype
+                launch = CachedLaunch(array.ordinal, program.shape, dtype, steps, overlap)
             cache_put(self.quick, key, launch, PROGRAM_SIZE_ESTIMATE)
 
     def find_same_device_programs(self, dtype: DType, copy: bool | None) -> DevicePrograms:
         """Return the programs of this conversion to `dtype` without a change of device."""
         programs = self._same_device.get((dtype, copy))
         if programs is None:
-            new_programs = DevicePrograms(
-                replace(self.options, dtype=dtype, device=None, copy=copy)
-            )
-            programs = cache_put(self._same_device, (dtype, copy), new_programs)
+            options = replace(self.options, dtype=dtype, device=None, copy=copy)
+            programs = cache_put(self._same_device, (dtype, copy), DevicePrograms(options))
         return programs
 
     def run(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
@@ -422,7 +384,7 @@ class DeviceProgram:
         kernel_out = result
         if plan.after is not None:
             kernel_out = adapter.empty_temporary(result.shape, plan.after, self._ordinal)
-        self.launches(array, kernel_out, adapter.stream(self._ordinal))
+        self.launches(array.address, kernel_out.address, adapter.stream(self._ordinal))
         if plan.after is not None:
             cast_into(result, kernel_out, adapter, saturate=plan.saturate)
 
@@ -433,12 +395,6 @@ class DeviceProgram:
     def warm(self) -> str:
         """Load the kernel for the alignment of pool memory, and return a description of it."""
         return self.launches.warm()
-
-
-class _Pointer(NamedTuple):
-    """An operand of a launch that consists of its address only."""
-
-    address: int
 
 
 class PaddedDeviceProgram(DeviceProgram):
@@ -463,7 +419,7 @@ class PaddedDeviceProgram(DeviceProgram):
         self._fill = np.ascontiguousarray(
             fill_array(cpu_options, array.shape, array.dtype, dtype, self._region.full)
         )
-        self._borders: list[tuple[Launches, _Pointer, int]] | None = None
+        self._borders: list[tuple[Launches, int, int]] | None = None
 
     def __call__(self, array: DeviceArray, out: DeviceArray | None, adapter: DeviceAdapter) -> Any:
         stream = adapter.stream(self._ordinal)
@@ -475,7 +431,7 @@ class PaddedDeviceProgram(DeviceProgram):
         if self.plan.choice is not None:
             self._convert_inner(array, result, adapter)
         for launches, fill, border in borders:
-            launches(fill, _Pointer(result.address + border), stream)
+            launches(fill, result.address + border, stream)
         return result.owner
 
     def steps(self) -> list[Step]:
@@ -484,7 +440,7 @@ class PaddedDeviceProgram(DeviceProgram):
         if steps:
             for launches, fill, border in self._load_borders():
                 steps += [
-                    Step(step.kernels, fill.address + step.source, border + step.offset, True)
+                    Step(step.kernels, fill + step.source, border + step.offset, True)
                     for step in launches.steps()
                 ]
         return steps
@@ -492,7 +448,7 @@ class PaddedDeviceProgram(DeviceProgram):
     def warm(self) -> str:
         """Load the kernels of the conversion and of the borders."""
         for launches, fill, border in self._load_borders():
-            launches.warm(fill.address, border)
+            launches.warm(fill, border)
         return self.launches.warm(y=self._inner_offset)
 
     def _convert_inner(
@@ -511,25 +467,23 @@ class PaddedDeviceProgram(DeviceProgram):
         self._run_stages(array, temporary, adapter)
         _move(region, temporary, adapter)
 
-    def _load_borders(self) -> list[tuple[Launches, _Pointer, int]]:
+    def _load_borders(self) -> list[tuple[Launches, int, int]]:
         """Return the launches that fill the borders; the first call uploads the fill values."""
         if self._borders is None:
             address = runtime().constants(self._fill.tobytes(), self._ordinal)
             self._borders = [self._prepare_border(address, part) for part in self._region.borders()]
         return self._borders
 
-    def _prepare_border(self, address: int, border: Window) -> tuple[Launches, _Pointer, int]:
-        """Return the kernels that fill a border, their source and the border's offset in bytes."""
+    def _prepare_border(self, address: int, border: Window) -> tuple[Launches, int, int]:
+        """Return the kernels that fill a border, the address of their source, and its offset."""
         fill = self._fill
         part = fill[fill_region_for(fill, border)]
         sizes = tuple(side.stop - side.start for side in border)
         source = np.broadcast_to(part, sizes)
+        layouts = source.strides, fill.dtype, self._strides, fill.dtype
+        launches = _launches(sizes, *layouts, "same_kind", self._ordinal)
         part_address = address + data_pointer(part) - data_pointer(fill)
-        ordinal = self._ordinal
-        launches = _launches(
-            sizes, source.strides, fill.dtype, self._strides, fill.dtype, "same_kind", ordinal
-        )
-        return launches, _Pointer(part_address), self._offset(border)
+        return launches, part_address, self._offset(border)
 
     def _offset(self, window: Window) -> int:
         """Return the offset of a region of the result, in bytes."""

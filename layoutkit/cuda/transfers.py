@@ -158,9 +158,15 @@ class PinnedStaging:
         nbytes = array.size * array.dtype.itemsize
         with self._download_lock, runtime().on(self._ordinal):
             pending: deque[tuple[StagingBuffer, int, int, Array]] = deque()
+
+            def take_first() -> None:
+                piece, start, end, host = pending.popleft()
+                piece.wait()
+                take(start, end, host)
+
             for start in range(0, nbytes, STAGING_BYTES):
                 if len(pending) == PIECES:
-                    _take_piece(pending.popleft(), take)
+                    take_first()
                 end = min(start + STAGING_BYTES, nbytes)
                 self._down.rotate(-1)
                 piece = self._down[0]
@@ -169,7 +175,7 @@ class PinnedStaging:
                 piece.record(stream)
                 pending.append((piece, start, end, host))
             while pending:
-                _take_piece(pending.popleft(), take)
+                take_first()
 
     def clear(self) -> None:
         """Free all memory after the pending copies are done."""
@@ -180,15 +186,6 @@ class PinnedStaging:
             self._release_blocks(0)
             self._start()
             runtime().release(self._ordinal, self.copies)
-
-
-def _take_piece(
-    pending: tuple[StagingBuffer, int, int, Array], take: Callable[[int, int, Array], Any]
-) -> None:
-    """Wait for the copy of a piece, and pass the piece to `take`."""
-    piece, start, end, host = pending
-    piece.wait()
-    take(start, end, host)
 
 
 staging_by_gpu: dict[Any, PinnedStaging] = {}  # by runtime and ordinal
@@ -306,11 +303,8 @@ class HostToDevicePlan:
             flat = x.transpose(self.order).reshape(-1).view(_BYTES)
             for start in range(0, self.nbytes, STAGING_BYTES):
                 piece = flat[start : start + STAGING_BYTES]
-                yield (
-                    start,
-                    start + piece.nbytes,
-                    partial(_copy_program(piece.nbytes), piece, piece),
-                )
+                fill = partial(_copy_program(piece.nbytes), piece, piece)
+                yield start, start + piece.nbytes, fill
             return
         start = 0
         for index in _split_boxes(x.shape, self.transfer_dtype.itemsize):
