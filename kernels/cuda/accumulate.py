@@ -210,8 +210,7 @@ def prepare_sum(
     """
     steps = [*zip(*(loop.srcs for loop in loops), strict=True), tuple(loop.dst for loop in loops)]
     arrays = [_Array(*facts) for facts in zip([*parts, target], steps, addresses, strict=True)]
-    last = len(loops) - 1
-    most = max(part.item for part in parts)
+    last, most = len(loops) - 1, max(part.item for part in parts)
     axes = [*(smallest_stride_loop(loops, part) for part in range(len(parts))), last]
     words = _items_per_word(arrays, axes)
     near = [(axis, array.operand.item) for axis, array in zip(axes, arrays, strict=True)]
@@ -246,11 +245,10 @@ def _items_per_word(arrays: Sequence[_Array], axes: Sequence[int]) -> int:
     """Return the number of items in the longest word that can access all arrays, if any."""
     longest = WORD // max(array.operand.item for array in arrays)
     least = BANK // min(array.operand.item for array in arrays)
-    words = longest
-    while words >= max(2, least):
-        if all(array.is_wide(axis, words) for array, axis in zip(arrays, axes, strict=True)):
+    pairs = [*zip(arrays, axes, strict=True)]
+    for words in (longest >> more for more in range(longest.bit_length())):
+        if words >= max(2, least) and all(array.is_wide(axis, words) for array, axis in pairs):
             return words
-        words //= 2
     return longest
 
 

@@ -503,13 +503,19 @@ def _choose_axes(
     return axes, tuple(sorted(range(3), key=step, reverse=True))
 
 
-def _is_joined(
-    nests: Sequence[Sequence[WindowAxis]], axes: Sequence[int], order: Sequence[int]
-) -> bool:
-    """Return True if the last two axes of a tile are contiguous in the batch, and of lines."""
+def _choose_words(
+    nests: Sequence[Sequence[WindowAxis]],
+    axes: Sequence[int],
+    order: Sequence[int],
+    target: Side,
+    places: Sequence[int],
+) -> tuple[bool, int, int]:
+    """Return is_joined, write and width of a tile (see _Tile)."""
     pairs = [[nest[axes[n]] for n in order[1:]] for nest in nests]
     are_contiguous = all(middle.dst == inner.length * inner.dst for middle, inner in pairs)
-    return order[1:] == (1, 2) and are_contiguous and pairs[0][1].length > 1
+    is_joined = order[1:] == (1, 2) and are_contiguous and pairs[0][1].length > 1
+    write = _alignment(nests, target, places, [axes[n] for n in order[2 - is_joined :]])
+    return is_joined, write, max(1, write // target.item)
 
 
 def _choose_tile(
@@ -522,11 +528,17 @@ def _choose_tile(
     places: Sequence[int],
 ) -> _Tile:
     """Return the tile of a block of threads."""
-    is_joined = _is_joined(nests, axes, order)
-    run = [axes[n] for n in order[2 - is_joined :]]
-    write = _alignment(nests, target, places, run)
-    width = max(1, write // target.item)
-    lengths = _tile_lengths([nest[n].length for n in axes], item, order[2] == 0)
+    is_joined, write, width = _choose_words(nests, axes, order, target, places)
+    rows, line, part = (nest[n].length for n in axes)
+    room, warps = min(policy.TILE_ITEMS, TILE_BYTES // item), THREADS // WARP
+    if order[2] == 0:
+        rows = min(rows, policy.MOST_LINES)
+        line = _even_part(line, room // (rows * part))
+    else:
+        line = _even_part(line, min(policy.MOST_POSITIONS, TILE_BYTES // item // (warps * part)))
+        most = max(warps, room // (line * part) // warps * warps)
+        rows = min(rows, policy.MOST_LINES, most)
+    lengths = [rows, line, part]
     rounded = 1 if is_joined else order[2]
     unit = width // gcd(width, lengths[2]) if is_joined else width
     lengths[rounded] = -(-lengths[rounded] // unit) * unit
@@ -553,10 +565,7 @@ def _choose_summed_tile(
         return _Tile(axes, (lines, _even_part(line, most), part), order, 1, write, False)
     are_rows_last = order[2] == 0
     line = _even_part(line, policy.SUM_POSITIONS // groups if are_rows_last else most)
-    is_joined = _is_joined(nests, axes, order)
-    run = [axes[n] for n in order[2 - is_joined :]]
-    write = _alignment(nests, target, places, run)
-    width = max(1, write // target.item)
+    is_joined, write, width = _choose_words(nests, axes, order, target, places)
     if is_joined:
         while width // gcd(width, part) > most:
             width //= 2
@@ -612,21 +621,6 @@ def _alignment(
             steps.append(prod(nest[n].run for n in run) * target.item)
             steps += [jump for n in run for _, jump in nest[n].folds]
     return target.width(steps, WORD if run else target.item)
-
-
-def _tile_lengths(lengths: list[int], item: int, are_rows_last: bool) -> list[int]:
-    """Return the lengths of a tile along axes of these lengths: R, U and V.
-
-    `item`: bytes. `are_rows_last`: R is the innermost axis of the batch.
-    """
-    rows, line, part = lengths
-    room, warps = min(policy.TILE_ITEMS, TILE_BYTES // item), THREADS // WARP
-    if are_rows_last:
-        rows = min(rows, policy.MOST_LINES)
-        return [rows, _even_part(line, room // (rows * part)), part]
-    line = _even_part(line, min(policy.MOST_POSITIONS, TILE_BYTES // item // (warps * part)))
-    room = max(warps, room // (line * part) // warps * warps)
-    return [min(rows, policy.MOST_LINES, room), line, part]
 
 
 def _room(tile: _Tile, taps: int, target: Side, items: Items) -> int:

@@ -188,8 +188,7 @@ def choose_tile(
 
     `items`: item sizes in the source and the output; `words`: items moved at once on each side;
     `shifted`: words may begin anywhere in the tile; `alignment`: bytes that divide the addresses of
-    all output rows. The best tile is the fullest one that fits, and of equally full ones the one
-    with the longest rows.
+    all output rows.
     """
     (source, target), (load, store) = items, words
     tall = policy.USUAL[source]
@@ -197,7 +196,9 @@ def choose_tile(
     if is_few(times * rows.count * run.count, source):
         return usual
     overlap = SECTOR // target if shifted[1] else 0
-    cut = 0 if shifted[1] else policy.WRITE_CUT * (SECTOR - alignment) // SECTOR
+    written = policy.LOST_BYTES
+    if not shifted[1]:
+        written += policy.WRITE_CUT * (SECTOR - alignment) // SECTOR
     beside = LINE // source if shifted[0] else load * _lanes(rows, load, source)
     wides = _lengths(run, max(store, 4 // source))
     if shifted[1]:  # threads share the words of full lines, equally many in each iteration
@@ -214,9 +215,8 @@ def choose_tile(
                 continue
             room, apart = tall * wide * source, wide - overlap
             score = _occupancy(rows, tall) * _occupancy(run, apart) * apart / wide * reached
-            score *= _bandwidth_share(wide, run, target, rows.low.dst, policy.LOST_BYTES + cut) * (
-                min(1, room / TILE_BYTES) ** policy.ROOM_POWER
-            )
+            full = min(1, room / TILE_BYTES) ** policy.ROOM_POWER
+            score *= _bandwidth_share(wide, run, target, rows.low.dst, written) * full
             if (tall, wide) != usual:
                 score *= policy.RELUCTANCE
             if room > policy.MOST_TILE_BYTES:

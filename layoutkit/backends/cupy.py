@@ -140,7 +140,7 @@ class CudaAdapter(Adapter):
     def cast_into(self, out: DeviceArray, values: DeviceArray) -> None:
         """Write `values` to `out` with NumPy's unsafe cast, in operations of the library."""
         key = (runtime(), out.ordinal, *layout_key(out, values))
-        if key not in _compiled_casts and streams.is_capturing(self.stream(out.ordinal)):
+        if key not in _compiled_casts and runtime().is_capturing(self.stream(out.ordinal)):
             raise DeviceError(
                 f"a cast from {values.dtype} to {out.dtype}, which is CuPy's, runs for the first "
                 "time while a CUDA graph is captured; call it once before the capture"
@@ -302,7 +302,7 @@ class ForeignAdapter(CudaAdapter):
         shape = tuple(interface["shape"])
         dtype = np.dtype(interface["typestr"])
         ordinal = gpu.device_of(address) if address else gpu.current()
-        if _accepts_results(x) and streams.is_capturing(self.stream(ordinal)):
+        if _accepts_results(x) and runtime().is_capturing(self.stream(ordinal)):
             streams.refuse_capture(arg_name)
         if dtype.kind == "V" and hasattr(type(x), "__dlpack__"):  # such as bfloat16
             return self.device_array_of(self.import_dlpack(x, arg_name, ordinal), not readonly)
@@ -315,9 +315,8 @@ class ForeignAdapter(CudaAdapter):
 
     def import_dlpack(self, x: Any, arg_name: str, ordinal: int) -> Any:
         """Return the CuPy array that shares the memory of `x`, by DLPack."""
-        if streams.is_capturing(
-            self.stream(ordinal)
-        ):  # the exporting library would wait with an event
+        # The exporting library would wait with an event.
+        if runtime().is_capturing(self.stream(ordinal)):
             streams.refuse_capture(arg_name)
         try:
             return runtime().from_dlpack(x, ordinal)

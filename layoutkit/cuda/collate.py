@@ -21,16 +21,7 @@ import numpy as np
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from ..errors import DtypeError
 from ..kernels.cpu.resize_params import HEAD, POSITION
-from ..kernels.cuda import collate as t
-from ..kernels.cuda.collate import (
-    Ignored,
-    Items,
-    PixelOrder,
-    SampleTable,
-    TapHeads,
-    WindowAxis,
-    prepare_collate,
-)
+from ..kernels.cuda import collate as launcher
 from ..kernels.cuda.launch import CudaLaunch, Side, pack_coefficients
 from ..memory import Array, contiguous_strides
 from ..normalize import CHANNEL
@@ -60,7 +51,6 @@ from .transfers import STAGING_BYTES, Conversion, Fill, find_staging, refuse_cap
 
 Rows: TypeAlias = Array | list[Array]  # a row for each sample; a list if their lengths differ
 
-_ALIGNMENT = 16  # bytes; the alignment of every part of a table
 _MOVED_BYTES = (1, 2, 4, 8, 16)
 TAP_HEAD_BYTES = 16  # before the weights of a position: the first tap and the number of taps
 _IDENTITY = ResizeOptions("nearest")
@@ -108,9 +98,9 @@ class LaunchPlan(NamedTuple):
 
     columns: Sequence[int]
     parts: Mapping[int, tuple[int, int]]
-    windows: Sequence[Sequence[WindowAxis]]
-    along: WindowAxis
-    items: Items
+    windows: Sequence[Sequence[launcher.WindowAxis]]
+    along: launcher.WindowAxis
+    items: launcher.Items
     fill: Array
     places: Sequence[int] | None = None
 
@@ -151,19 +141,15 @@ class DeviceCollateProgram:
         shape = (*window[:sample_axis], count, *window[sample_axis:])
         reads = None
         if self._options.resize is None or 0 not in shape:
-            shapes = samples.shapes
-            if len(shapes) != count:
-                shapes = np.repeat(shapes, count, 0)
-            reads = self._place(axes, window, shapes, crops)
+            reads = self._place(axes, window, samples, crops)
         may_convert &= out is None or out.is_aligned  # as kernels write
         resized = () if reads is None else reads.resized
         key = shape, first.dtype, first.ordinal, may_convert, resized, layout_of(out)
-        post_conversion, target, plan = self._plans.get(key) or cache_put(
-            self._plans,
-            key,
-            self._make_plans(axes, window, shape, first, out, may_convert, resized),
-            PROGRAM_SIZE_ESTIMATE,
-        )
+        plans = self._plans.get(key)
+        if plans is None:
+            plans = self._make_plans(axes, window, shape, first, out, may_convert, resized)
+            cache_put(self._plans, key, plans, PROGRAM_SIZE_ESTIMATE)
+        post_conversion, target, plan = plans
         batch = _make_result(post_conversion, target, first, out, adapter)
         if reads is None or plan is None:
             return batch
@@ -202,12 +188,10 @@ class DeviceCollateProgram:
         may_convert: bool,
         resized: tuple[int, ...],
     ) -> tuple[ConvertOptions | None, ArraySpec, LaunchPlan | None]:
-        """Return the plans of batches of windows that are resized along the axes `resized`.
+        """Return the conversion after a launch, if any; the array that it writes; and its plan.
 
-        These are the conversion that follows the launch, if any; the array that the launch writes;
-        and the launch, None if that array is empty.
+        The plan is None if that array is empty. Windows are resized along the axes `resized`.
         """
-        options = self._options
         post, plan = self._plan_conversion(shape, first, out)
         if may_convert and plan.before is plan.after is None:
             post_conversion, target, epilogue = None, plan.target, plan.epilogue
@@ -217,34 +201,36 @@ class DeviceCollateProgram:
             post_conversion, target, epilogue = post, plan.source, None
             sides = plan.move.source.groups, plan.move.axes, plan.move.sizes
             coefficient, out = "", None
-        items, fill = describe_items(options, axes, window, first.dtype, epilogue)
+        items, fill = describe_items(self._options, axes, window, first.dtype, epilogue)
         if 0 in shape:
             return post_conversion, target, None
         strides = contiguous_strides(target.shape, target.dtype) if out is None else out.strides
         steps = dict(zip(sides[1], byte_strides(*sides, strides), strict=True))
-        letter, count = options.letter, prod(shape) // prod(window)
-        along = WindowAxis(count, steps[letter], int(letter == coefficient))
+        letter, count = self._options.letter, prod(shape) // prod(window)
+        along = launcher.WindowAxis(count, steps[letter], int(letter == coefficient))
         sizes = dict(zip(plan.move.axes, plan.move.sizes, strict=True))
         columns: list[int] = []
         parts: dict[int, tuple[int, int]] = {}
         windows = []
-        # Only axes of one letter are cropped, resized or flipped.
         for axis, (group, size) in enumerate(zip(axes.sample.groups, window, strict=True)):
             for number, name in enumerate(group):
-                if len(group) > 1:
+                if len(group) > 1:  # such axes are not cropped, resized or flipped
                     size = sizes[name]
                     inner = prod(sizes[other] for other in group[number + 1 :])
                     parts[len(columns)] = size, inner
                 columns.append(axis)
                 step, coef = steps.get(name, 0), int(name == coefficient)
                 own_fill = int(has_own_fill(axes, name, fill))
-                windows.append(WindowAxis(size, step, coef, own_fill, axis in resized))
+                windows.append(launcher.WindowAxis(size, step, coef, own_fill, axis in resized))
         return post_conversion, target, LaunchPlan(columns, parts, [windows], along, items, fill)
 
     def _place(
-        self, axes: SampleAxes, window: tuple[int, ...], shapes: Array, crops: CropArgs
+        self, axes: SampleAxes, window: tuple[int, ...], samples: Samples, crops: CropArgs
     ) -> Reads:
         """Return the regions of samples that their windows read."""
+        shapes, count = samples.shapes, len(samples.addresses)
+        if len(shapes) != count:
+            shapes = np.repeat(shapes, count, 0)
         return reads_of(self._options, axes, place(self._options, axes, window, shapes, crops))
 
     def _check_apart(
@@ -326,7 +312,7 @@ def describe_items(
     window: tuple[int, ...],
     source: DType,
     epilogue: Epilogue | None,
-) -> tuple[Items, Array]:
+) -> tuple[launcher.Items, Array]:
     """Describe items of samples of a dtype, converted by the epilogue of a plan.
 
     Also return the fill values of a window that is not flipped.
@@ -335,7 +321,7 @@ def describe_items(
     fill = fill_array_of(options, axes, window, source)
     if resize is not None and resize.ignore is not None:
         value = np.array([resize.ignore]).astype(source)
-        ignored = Ignored(float(value[0]), LEAST_WEIGHT.get(resize.filter, 0))
+        ignored = launcher.Ignored(float(value[0]), LEAST_WEIGHT.get(resize.filter, 0))
         if not options.fills:
             fill = value
     is_float = resize is not None and not moves_items(resize, source, supports_float16)
@@ -344,7 +330,7 @@ def describe_items(
         item = kernel_dtype_name(source)
         computed = kernel_dtype_name(choose_summed_dtype(source)) if is_float else item
         epilogue = epilogue or Epilogue(computed, computed)
-    return Items(item, epilogue, pack_coefficients(epilogue), ignored, is_float), fill
+    return launcher.Items(item, epilogue, pack_coefficients(epilogue), ignored, is_float), fill
 
 
 @dataclass(frozen=True)
@@ -507,17 +493,17 @@ def _map_nearest(placements: Placements) -> dict[int, Rows]:
 
 
 class Table:
-    """Bytes for a GPU, each part at a multiple of _ALIGNMENT; offset 0 means no part."""
+    """Bytes for a GPU, each part at a multiple of ALIGNMENT; offset 0 means no part."""
 
     def __init__(self) -> None:
         self._parts: list[Any] = []  # of bytes, or arrays that are contiguous
         self.next_offset = 0
-        self.add(np.zeros(_ALIGNMENT, np.uint8))
+        self.add(np.zeros(ALIGNMENT, np.uint8))
 
     def add(self, part: Array) -> int:
         """Append a contiguous array, and return its offset."""
         offset = self.next_offset
-        padding = -part.nbytes % _ALIGNMENT
+        padding = -part.nbytes % ALIGNMENT
         self._parts += [part, bytes(padding)]
         self.next_offset += part.nbytes + padding
         return offset
@@ -537,13 +523,13 @@ def prepare_launch(
     base = int(samples.addresses.min())
     rows, heads = _make_rows(samples, reads, columns, base, table)
     for number, (length, inner) in plan.parts.items():
-        sides = t.sides_of(rows)[:, number]
-        sides[:, t.FROM] *= inner
-        sides[:, t.HIGH] = length
-    launch, packed = prepare_collate(
+        sides = launcher.sides_of(rows)[:, number]
+        sides[:, launcher.FROM] *= inner
+        sides[:, launcher.HIGH] = length
+    launch, packed = launcher.prepare_collate(
         plan.windows,
         plan.along._replace(fill=fill_step),
-        SampleTable(
+        launcher.SampleTable(
             samples.dtype.itemsize,
             rows,
             heads,
@@ -572,7 +558,7 @@ def _make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array)
 
 def _make_rows(
     samples: Samples, reads: Reads, axes: Sequence[int], base: int, table: Table
-) -> tuple[Array, dict[int, TapHeads]]:
+) -> tuple[Array, dict[int, launcher.TapHeads]]:
     """Return the rows and heads of samples (see SampleTable), for axes of the samples.
 
     What they refer to is added to the table.
@@ -590,22 +576,22 @@ def _make_rows(
     if np.count_nonzero(is_spaced):
         low = np.where(is_spaced, 0, low)
         high = np.where(is_spaced, window_sizes(reads.placements), high)
-    rows = t.make_rows(len(begins), len(axes))
-    sides = t.sides_of(rows)[:, :-2]
-    heads: dict[int, TapHeads] = {}
-    for field, values in zip(
-        (t.FROM, t.LOW, t.HIGH), (samples.strides * steps, low, high), strict=True
-    ):
+    rows = launcher.make_rows(len(begins), len(axes))
+    sides = launcher.sides_of(rows)[:, :-2]
+    heads: dict[int, launcher.TapHeads] = {}
+    strides = samples.strides * steps
+    for field, values in (launcher.FROM, strides), (launcher.LOW, low), (launcher.HIGH, high):
         sides[..., field] = values[:, columns]
     for axis, maps in reads.maps.items():
         offset = table.add(np.concatenate(maps))
         offsets = offset + 8 * _starts_of([len(row) for row in maps])
-        sides[:, [n for n, other in enumerate(axes) if other == axis], t.MAP] = offsets[:, None]
+        parts = [n for n, other in enumerate(axes) if other == axis]
+        sides[:, parts, launcher.MAP] = offsets[:, None]
     for axis in reads.resized:
         taps, firsts, tap_heads = _make_tap_rows(reads, axis, choose_summed_dtype(samples.dtype))
         number = axes.index(axis)
-        sides[:, number, t.TAPS] = table.add(taps) + taps.strides[0] * firsts
-        sides[:, number, t.TAP_BYTES] = taps.strides[0]
+        sides[:, number, launcher.TAPS] = table.add(taps) + taps.strides[0] * firsts
+        sides[:, number, launcher.TAP_BYTES] = taps.strides[0]
         heads[number] = tap_heads
     firsts = samples.addresses + np.einsum("ij,ij->i", begins, samples.strides)
     for column, values in enumerate((firsts, *samples.spans)):
@@ -613,7 +599,9 @@ def _make_rows(
     return rows, heads
 
 
-def _find_pixel_order(samples: Samples, reads: Reads, axes: Sequence[int]) -> PixelOrder | None:
+def _find_pixel_order(
+    samples: Samples, reads: Reads, axes: Sequence[int]
+) -> launcher.PixelOrder | None:
     """Return the channel order of pixels that are read whole; None if they are large or differ."""
     if reads.channels is None:
         return None
@@ -627,7 +615,7 @@ def _find_pixel_order(samples: Samples, reads: Reads, axes: Sequence[int]) -> Pi
         return None
     strides = samples.strides[:, axis]
     shifts = 0 * strides if axis in reads.maps else reads.begins[:, axis] * strides
-    return PixelOrder(number, order, count, shifts, strides)
+    return launcher.PixelOrder(number, order, count, shifts, strides)
 
 
 def _starts_of(counts: Sequence[int]) -> Array:
@@ -635,7 +623,9 @@ def _starts_of(counts: Sequence[int]) -> Array:
     return np.cumsum([0, *counts[:-1]])
 
 
-def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, Array, TapHeads]:
+def _make_tap_rows(
+    reads: Reads, axis: int, summed: DType
+) -> tuple[Array, Array, launcher.TapHeads]:
     """Return the distinct tap tables of samples along an axis, one after the other.
 
     Tables have a row for each position: the first tap and the number of taps as int32 in the first
@@ -663,7 +653,7 @@ def _make_tap_rows(reads: Reads, axis: int, summed: DType) -> tuple[Array, Array
         target[..., before : before + taps] = part[:, head_bytes:].view(summed).reshape(shape)
         groups.append(heads)
         first += number * count
-    return rows, _starts_of(counts)[numbers], TapHeads(groups, numbers)
+    return rows, _starts_of(counts)[numbers], launcher.TapHeads(groups, numbers)
 
 
 class _TableUpload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import gcd, prod
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -105,20 +106,13 @@ def span(array: DeviceArray) -> tuple[int, int]:
     return low, high + array.dtype.itemsize
 
 
-class _Interface:
-    def __init__(self, array: DeviceArray) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": array.shape,
-            "strides": array.strides,
-            "typestr": f"|V{array.dtype.itemsize}",
-            "data": (array.address, True),
-        }
-
-
 def _make_address_array(array: DeviceArray) -> Array:
     """Return a NumPy array with the device addresses, whose elements must not be accessed.
 
     NumPy's exact overlap test for strided arrays needs only addresses.
     """
-    return np.asarray(_Interface(array))
+    interface = {
+        "version": 3, "shape": array.shape, "strides": array.strides,
+        "typestr": f"|V{array.dtype.itemsize}", "data": (array.address, True),
+    }  # fmt: skip
+    return np.asarray(SimpleNamespace(__array_interface__=interface))

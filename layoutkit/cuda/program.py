@@ -206,7 +206,8 @@ def cast_into(
     saturate = saturate and dtype_kind(out.dtype) in "ui"
     if saturate and not is_supported_dtype(values.dtype, supports_float16):
         values = cast(values, np.dtype(np.float32), adapter)
-    if _needs_kernel_casts(values.dtype, out.dtype, saturate):
+    is_defined = saturate or dtype_kind(values.dtype) != "f" or dtype_kind(out.dtype) not in "ui"
+    if is_defined and all(is_supported_dtype(x.dtype, supports_float16) for x in (values, out)):
         _move(out, values, adapter, "saturate" if saturate else "unsafe")
     else:
         adapter.cast_into(out, values)
@@ -236,15 +237,6 @@ def find_aligned_output(
     _move(out, temporary, adapter)
 
 
-def _needs_kernel_casts(source: DType, target: DType, saturate: bool) -> bool:
-    if not (
-        is_supported_dtype(source, supports_float16)
-        and is_supported_dtype(target, supports_float16)
-    ):
-        return False
-    return saturate or dtype_kind(source) != "f" or dtype_kind(target) not in "ui"
-
-
 def _move(
     out: DeviceArray, values: DeviceArray, adapter: DeviceAdapter, casting: str = "same_kind"
 ) -> None:
@@ -267,15 +259,8 @@ def _launches(
 ) -> Launches:
     """Return the cached kernels of a copy or cast between two layouts."""
     out = DeviceArray(0, shape, out_strides, out_dtype, ordinal, None)
-    plan = make_single_plan(
-        _identity(len(shape), casting),
-        shape,
-        strides,
-        dtype,
-        device_name(ordinal),
-        out,
-        supports_float16,
-    )
+    source = shape, strides, dtype, out.device
+    plan = make_single_plan(_identity(len(shape), casting), *source, out, supports_float16)
     return Launches(plan, ordinal)
 
 
@@ -308,15 +293,13 @@ class DevicePrograms:
         key = (array.ordinal, *layout_key(array, out))
         program = self._programs.get(key)
         if program is None:
-            new_program = self._make_program(array, out)
-            program = cache_put(self._programs, key, new_program, PROGRAM_SIZE_ESTIMATE)
+            if self.options.padding is not None:
+                program = PaddedDeviceProgram(self.options, array, out)
+            else:
+                plan = make_single_plan(self.options, *array.plan_args, out, supports_float16)
+                program = DeviceProgram(plan, array.ordinal)
+            cache_put(self._programs, key, program, PROGRAM_SIZE_ESTIMATE)
         return program
-
-    def _make_program(self, array: DeviceArray, out: DeviceArray | None) -> DeviceProgram:
-        if self.options.padding is not None:
-            return PaddedDeviceProgram(self.options, array, out)
-        plan = make_single_plan(self.options, *array.plan_args, out, supports_float16)
-        return DeviceProgram(plan, array.ordinal)
 
     def cache_fast_path(self, key: Any, array: DeviceArray, out: DeviceArray | None) -> None:
         """Cache under `key` the fast path for arrays with the layout of `array` (and of `out`).

@@ -31,11 +31,6 @@ def same_stream(first: int, second: int) -> bool:
     return first == second or (first in DEFAULT_STREAMS and second in DEFAULT_STREAMS)
 
 
-def is_capturing(stream: Any) -> bool:
-    """Return True if a CUDA graph is being captured on a stream."""
-    return runtime().is_capturing(stream)
-
-
 def wait_for(stream: Any, other: Any, ordinal: int, arg_name: str) -> None:
     """Make future work on `stream` wait for the current work on `other`.
 
@@ -43,9 +38,9 @@ def wait_for(stream: Any, other: Any, ordinal: int, arg_name: str) -> None:
     """
     if same_stream(stream.ptr, other.ptr):
         return
-    if is_capturing(stream) or is_capturing(other):
-        refuse_capture(arg_name)
     gpu = runtime()
+    if gpu.is_capturing(stream) or gpu.is_capturing(other):
+        refuse_capture(arg_name)
     with gpu.on(ordinal):
         event = gpu.make_event(ordinal)
         event.record(other)
@@ -85,6 +80,6 @@ def keep_alive_until_done(arrays: Sequence[DeviceArray], stream: Any, ordinal: i
 
 def keep_alive_if_captured(array: DeviceArray, stream: Any) -> DeviceArray:
     """Return `array`; if a graph is being captured, keep it alive until the process ends."""
-    if is_capturing(stream):
+    if runtime().is_capturing(stream):
         captured.append(array)
     return array

@@ -272,9 +272,8 @@ class HostToDevicePlan:
         self, programs: DevicePrograms, x: Array | DeferredArray, out: DeviceArray | None
     ) -> None:
         options = programs.options
-        self.plan = make_single_plan(
-            options, x.shape, x.strides, x.dtype, CPU, out, supports_float16
-        )
+        source = x.shape, x.strides, x.dtype, CPU
+        self.plan = make_single_plan(options, *source, out, supports_float16)
         target = self.plan.target
         self.transfer_dtype = _choose_transfer_dtype(x.dtype, self.plan)
         self.order = _find_dense_order(x) if self.transfer_dtype == x.dtype else None

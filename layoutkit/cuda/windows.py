@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .._utils.cache import MAX_KEPT
-from ..memory import Array
 from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs
 from ..planning.batch.placement import Placements
@@ -15,7 +14,7 @@ from ..planning.batch.samples import SampleAxes
 from ..planning.resize import ResizeOptions
 from ..spec import DType
 from ..taps import TapTables, make_gradient_options, make_transposed_tap_tables
-from .collate import DeviceCollateProgram, Reads
+from .collate import DeviceCollateProgram, Reads, Samples
 from .memory import DeviceAdapter, DeviceArray
 
 _IDENTITY = ResizeOptions("nearest")
@@ -52,8 +51,10 @@ class _GradientWindows(NamedTuple):
 class _GradientProgram(DeviceCollateProgram):
     """The program of gradients of samples; a call has _GradientWindows in place of CropArgs."""
 
-    def _place(self, axes: SampleAxes, window: tuple[int, ...], shapes: Array, crops: Any) -> Reads:
-        reads = super()._place(axes, window, shapes, CropArgs())
+    def _place(
+        self, axes: SampleAxes, window: tuple[int, ...], samples: Samples, crops: Any
+    ) -> Reads:
+        reads = super()._place(axes, window, samples, CropArgs())
         return reads._replace(make_taps=crops.make_taps, has_gaps=True)
 
 
