@@ -196,16 +196,18 @@ def prepare_collate(
     items: Items,
     target: Side,
     places: Sequence[int] | None = None,
+    kinds: Sequence[int] = (),
 ) -> tuple[CudaLaunch, bytes]:
     """Return the launch, and the samples for its table.
 
     Parameters
     ----------
-    windows : the axes of the window of all samples, or of a window for each sample of a packed
-        batch; sums begin with the first resized one
+    windows : the axes of the window of all samples, or of the different windows of a packed batch;
+        sums begin with the first resized one
     samples : the axis of the samples in the batch
     target : the batch
-    places : of a packed batch, the bytes from its beginning to each window
+    places, kinds : of a packed batch, the bytes from its beginning to the window of each sample,
+        and the number of this window in `windows`
     """
     nests = tuple([(*axes, NO_AXIS, NO_AXIS, samples) for axes in windows])
     target = Side(target.item, target.address % WORD)
@@ -227,7 +229,7 @@ def prepare_collate(
                 packed += b"".join(_list_reaches(table, line, tile))
     else:
         params, tiles, packed = _pack_parts(
-            nests, tile, numbers, table, packed, places, samples.fill, is_summed
+            nests, tile, numbers, table, packed, places, kinds, samples.fill, is_summed
         )
     if tiles >= MAX_COUNT:
         raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
@@ -335,6 +337,7 @@ def _pack_parts(
     table: SampleTable,
     packed: bytes,
     places: Sequence[int],
+    kinds: Sequence[int],
     fill_step: int,
     is_summed: bool,
 ) -> tuple[bytes, int, bytes]:
@@ -343,20 +346,23 @@ def _pack_parts(
     `packed` has the samples; the part of each sample (`Part` in samples.cuh) follows.
     """
     line = tile.axes[1]
-    sample_bytes = len(packed) // len(nests)
-    reaches = [b""] * len(nests)
+    sample_bytes = len(packed) // len(places)
+    reaches = [b""] * len(places)
     if is_summed and nests[0][line].is_resized:
         reaches = _list_reaches(table, line, tile)
     offset = table.offset + len(packed)
     folds = max(len(axis.folds) for axis in chain(*nests))
+    packed_windows = [
+        _pack_windows(nest, tile, numbers, folds) if all(axis.length for axis in nest) else (b"", 0)
+        for nest in nests
+    ]
     parts, total = [], 0
-    for number, (nest, place) in enumerate(zip(nests, places, strict=True)):
-        tiles = 0
-        if all(axis.length for axis in nest):
+    for number, (kind, place) in enumerate(zip(kinds, places, strict=True)):
+        window, tiles = packed_windows[kind]
+        if tiles:
             samples = table.offset + number * sample_bytes
             fill = table.fill + number * fill_step * table.item
-            packed_windows, tiles = _pack_windows(nest, tile, numbers, folds)
-            parts.append(struct.pack("Qq2Q", total, place, samples, fill) + packed_windows)
+            parts.append(struct.pack("Qq2Q", total, place, samples, fill) + window)
             if is_summed:
                 parts.append(struct.pack("2Q", offset, tiles))
         offset += len(reaches[number])

@@ -92,7 +92,7 @@ class LaunchPlan(NamedTuple):
     columns     the axis of samples that each axis of a window is, or is a part of
     parts       of axes of windows that are a part of an axis of samples, by number: their length,
                 and the number of positions of the parts that are nested in them
-    windows, along, items, places    the arguments of `prepare_collate`; `along` is `samples`
+    windows, along, items, places, kinds    the arguments of `prepare_collate`; along: `samples`
     fill        the fill values of a window that is not flipped
     """
 
@@ -103,6 +103,7 @@ class LaunchPlan(NamedTuple):
     items: launcher.Items
     fill: Array
     places: Sequence[int] | None = None
+    kinds: Sequence[int] = ()
 
 
 class DeviceCollateProgram:
@@ -543,6 +544,7 @@ def prepare_launch(
         plan.items,
         Side(out.dtype.itemsize, out.address),
         plan.places,
+        plan.kinds,
     )
     table.add(np.frombuffer(packed, np.uint8))
     return launch, table.array(), base

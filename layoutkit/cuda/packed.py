@@ -87,13 +87,17 @@ class DevicePackedProgram(DeviceCollateProgram):
         window = tuple(packed.windows[0].tolist())
         items, fill = describe_items(self._options, axes, window, samples.dtype, plan.epilogue)
         coefficient = find_coefficient_letter(plan)
+        # Windows of one size share their move.
+        moves = {id(move): move for move in packed.moves}
         windows = [
             _describe_window(axes, move, out, coefficient, fill, reads.resized)
-            for move in packed.moves
+            for move in moves.values()
         ]
+        numbers = {key: number for number, key in enumerate(moves)}
+        kinds = [numbers[id(move)] for move in packed.moves]
         places = [row * out.strides[0] for row in packed.offsets[:-1].tolist()]
         columns = range(axes.sample.ndim)
-        layout = LaunchPlan(columns, {}, windows, WindowAxis(1), items, fill, places)
+        layout = LaunchPlan(columns, {}, windows, WindowAxis(1), items, fill, places, kinds)
         return PreparedBatch(out, launch=prepare_launch(axes, samples, reads, layout, out))
 
 
