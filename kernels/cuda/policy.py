@@ -33,7 +33,7 @@ MAX_LOOPS = 12  # nested loops: outer loops, and loops of fused axes and items: 
 FAST_SHARE = 0.92  # of a copy's speed: no other kernels are considered: fitted
 FEW_TILES = 64  # with fewer tiles, no shape fills a GPU, so all arrays have one: chosen
 GROUP = 32  # tiles that are next to each other on both sides move together: measured
-CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels per thread, by item size: chosen
+CHUNK = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1}  # groups of pixels of a thread, by item size: chosen
 FULL = 8  # chunks of an image; with fewer, the last one wastes too much: chosen
 
 # ---- tiles of transpose.cu ---------------------------------------------------------------

@@ -190,7 +190,7 @@ def choose_tile(
     `shifted`: words may begin anywhere in the tile; `alignment`: bytes that divide the addresses of
     all output rows.
     """
-    (source, target), (load, store) = items, words
+    (source, target), (load, _) = items, words
     tall = policy.USUAL[source]
     usual = tall, max(tall, TILE_BYTES // source // tall)
     if is_few(times * rows.count * run.count, source):
@@ -199,16 +199,13 @@ def choose_tile(
     written = policy.LOST_BYTES
     if not shifted[1]:
         written += policy.WRITE_CUT * (SECTOR - alignment) // SECTOR
-    beside = LINE // source if shifted[0] else load * _lanes(rows, load, source)
-    wides = _lengths(run, max(store, 4 // source))
-    if shifted[1]:  # threads share the words of full lines, equally many in each iteration
-        wides = {LINE // target << more for more in range(6)}
+    talls, wides = _lengths_of_tiles(rows, run, items, words, shifted)
     unit = max(16, LINE // load)  # transpose.cu pads the rows of a tile to it
     best = (0.0, 0, 0)
     # Rows that begin anywhere in a sector have about one more.
     aligned = source if shifted[0] else load * source
     lost = policy.LOST_BYTES if 2 * aligned >= SECTOR else SECTOR - aligned
-    for tall in _lengths(rows, beside):
+    for tall in talls:
         reached = _bandwidth_share(tall, rows, source, run.low.src, lost)
         for wide in wides:
             if tall * -(-wide * source // unit) * unit > policy.PADDED_BYTES:
@@ -285,6 +282,21 @@ def is_long(axis: TileAxis, item: int) -> bool:
 def _lanes(rows: TileAxis, load: int, item: int) -> int:
     """Return the adjacent words that adjacent threads read: a sector, if the axis is long."""
     return min(8, -(-SECTOR // (load * item))) if is_long(rows, item) else 1
+
+
+def _lengths_of_tiles(
+    rows: TileAxis,
+    run: TileAxis,
+    items: tuple[int, int],
+    words: tuple[int, int],
+    shifted: tuple[bool, bool],
+) -> tuple[set[int], set[int]]:
+    """Return the lengths of tiles to try along rows, and along the run."""
+    (source, target), (load, store) = items, words
+    talls = _lengths(rows, LINE // source if shifted[0] else load * _lanes(rows, load, source))
+    if shifted[1]:  # threads share the words of full lines, equally many in each iteration
+        return talls, {LINE // target << more for more in range(6)}
+    return talls, _lengths(run, max(store, 4 // source))
 
 
 def _lengths(axis: TileAxis, word: int) -> set[int]:
