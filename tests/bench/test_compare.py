@@ -102,7 +102,7 @@ def test_rows_are_of_every_kind_and_the_first_rows_are_too():
     assert len(quick) < 60
 
 
-@pytest.mark.budget(30)
+@pytest.mark.budget(6)
 @pytest.mark.parametrize(("kind", "title", "setup", "call"), TEXTS)
 def test_this_tree_runs_the_rows_that_no_other_table_has(kind, title, setup, call):
     worker = Worker(str(HOME))

@@ -324,6 +324,7 @@ def prepared(row, gpu, peers=None):
         return cases.prepare(row, peers or [CuPy(gpu.cupy)], True, gpu)
 
 
+@pytest.mark.budget(4)
 @pytest.mark.parametrize("row", BY_KIND, ids=lambda row: f"{row.kind} {row.name}")
 def test_all_kinds_of_rows_give_right_results(row, gpu):
     case = prepared(row, gpu)

@@ -68,6 +68,7 @@ def test_shuffled_epochs_differ(tmp_path):
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.budget(0)
 def test_the_tables(monkeypatch, capsys, tmp_path):
     cases = [lambda folder, make=make: small(make(folder)) for make in CASES.values()]
     monkeypatch.setattr(loaders, "loader_cases", lambda quick: cases)

@@ -476,6 +476,7 @@ def test_messages_of_the_library_name_options(tmp_path, source, capsys):
     assert "=" not in error
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize(
     ("stored", "dtype"), [("u1", "int8"), ("u2", "int16"), ("u2", "int8"), ("u8", "int64")]
 )

@@ -150,6 +150,7 @@ def test_commands_on_another_system(tmp_path, lacks):
     run(tmp_path, TAKE.format(lacks=lacks) + COMMANDS)
 
 
+@pytest.mark.budget(1)
 @needs_linux
 @pytest.mark.parametrize("lacks", SYSTEMS.values(), ids=SYSTEMS)
 def test_threads_caches_and_processes_on_another_system(tmp_path, lacks):

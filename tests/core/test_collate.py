@@ -325,6 +325,7 @@ def test_memory_is_in_the_order_that_is_asked_for(pattern, memory, way, formula)
     assert str(batch.shape) in said
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("swapped", [(0, 1, 2, 3), (0, 2), (1, 3), (3,)])
 def test_samples_of_either_byte_order_make_a_native_batch(swapped):
     samples = [RNG.integers(0, 60000, (10, 12 + i, 3)).astype("u2") for i in range(4)]

@@ -96,7 +96,7 @@ REVERSED = [(), ("h",), ("w",), ("c",)]
 GAPS = [(), (..., slice(0, -1)), (slice(None), slice(None), slice(None, None, 2))]
 
 
-@pytest.mark.budget(3)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->bchw"])
 @pytest.mark.parametrize("axis", "bhwc")
 def test_constants_with_channels_reversal_and_gaps(axis, pattern):
@@ -358,6 +358,7 @@ CLIPPED = ["f4", ">f4", "g", "u1", "f8", "i2", "f2", ml_dtypes.bfloat16]
 CONSTANTS = [({}, CLIPPED[:5]), (IMAGENET, CLIPPED), ({"mean": {"w": list(range(7))}}, CLIPPED[:4])]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("source", "constants"),
     [(source, constants) for constants, sources in CONSTANTS for source in sources],
@@ -508,6 +509,7 @@ def test_torch_notices_an_x_that_was_changed():
 # --- the inverse ----------------------------------------------------------------------
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2"])
 @pytest.mark.parametrize(
     "constants",

@@ -348,6 +348,7 @@ def around(base, source):
     return x, formulas
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("source", WIDE)
 def test_formulas_of_wide_sources_keep_every_digit(source):
     """Compute differences that only float64 represents, by kernels and by NumPy."""

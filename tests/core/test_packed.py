@@ -200,6 +200,7 @@ def test_invalid_out_is_not_written():
 # ---- resizing ----------------------------------------------------------------------------
 
 
+@pytest.mark.budget(3)
 @pytest.mark.parametrize("resize", ["nearest", "bilinear", "bicubic", "area"])
 @pytest.mark.parametrize("dtype", [None, "float32"])
 def test_resized_patches_equal_patches_of_resized_images(resize, dtype):
@@ -246,6 +247,7 @@ def test_merged_patches_of_resized_images(samples, dtype, memory, patch, flip, c
     _assert_packs(packed, parts, [(h, w) for _, _, h, w in samples])
 
 
+@pytest.mark.budget(5)
 @pytest.mark.parametrize(
     "options",
     [
@@ -329,6 +331,7 @@ def test_parts_of_images_are_resized():
     _assert_packs(packed, [_split_patches(x, 7, 7) for x in stack], [[2, 3], [2, 3]])
 
 
+@pytest.mark.budget(6)
 @pytest.mark.parametrize(
     ("pattern", "sizes"),
     [
@@ -403,6 +406,7 @@ def test_resized_images_in_out_of_any_strides():
         collate(images, PATCHES, out=np.zeros((10, 12), np.int8), **options)
 
 
+@pytest.mark.budget(0)
 def test_resized_images_are_of_any_byte_order_and_may_be_empty():
     images = _make_images([(7, 9, 3), (8, 5, 3)], "int16")
     options = {"resize": "area", "size": [(4, 2), (2, 2)], "p": 2, "q": 2}

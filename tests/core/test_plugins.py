@@ -71,6 +71,7 @@ except LayoutkitError as error:
 """
 
 
+@pytest.mark.budget(0)
 def test_the_package_of_the_page(toy, run):
     assert run(PROGRAM, toy) == ""
 

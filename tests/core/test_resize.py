@@ -32,7 +32,7 @@ from tests.helpers.reference import reference_convert
 from tests.helpers.resizing import FILTERS, RNG, Case, photo
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 2000, 5))
 def test_random_collations(first, resizes):
@@ -46,7 +46,7 @@ def test_random_collations(first, resizes):
 ADDED = ["b1hw", "bchw", "bhwc", "1bhw", "h1bw", "bqhwn", "(bc)hw", "b(qhw)", "h(bq)w", "chwb"]
 
 
-@pytest.mark.budget(6)
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("fit", ["stretch", "cover", "pad"])
 @pytest.mark.parametrize("right", ADDED)
 def test_axes_that_only_the_batch_has(right, fit):
@@ -249,6 +249,7 @@ def test_a_crop_beside_its_sample_is_filled_as_a_window_is(fit, offset):
         assert_same(made, expected)
 
 
+@pytest.mark.budget(30)
 @pytest.mark.parametrize("is_flipped", [False, True])
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
@@ -314,7 +315,7 @@ def bytes_of(shape, dtype):
     return x.view(dtype)
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(4)
 @pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "hwc->chwb"])
 @pytest.mark.parametrize(
     "dtype", ["i4", "u4", "i8", "u8", "f8", "c8", "c16", ">i4", "M8[s]", *STRUCTS], ids=str
@@ -360,7 +361,7 @@ def test_channels_are_selected_from_samples_with_different_numbers_of_them(name)
         assert_same(collator(batch), np.concatenate([collator([x]) for x in batch]))
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(3)
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
 @pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "wch->bhwc", "thw->bthw"])
@@ -399,6 +400,7 @@ def test_integers_are_rounded_to_the_nearest_and_limited():
     assert_same(made[0], np.rint(exact).clip(0, 255).astype(np.uint8))
 
 
+@pytest.mark.budget(9)
 @pytest.mark.parametrize(
     ("name", "antialias"), [("bilinear", True), ("bilinear", False), ("area", True)]
 )

@@ -78,6 +78,7 @@ FORMATS = [
 ][1:]
 
 
+@pytest.mark.budget(24)
 @pytest.mark.parametrize(("ten_bits", "siting"), FORMATS)
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 17), (2, 7, 70), (1, 90, 31), (33, 64)])
 @pytest.mark.parametrize("pairs", [False, True])
@@ -175,6 +176,7 @@ PATTERNS = [
 ]  # fmt: skip
 
 
+@pytest.mark.budget(12)
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize(
     "keywords",

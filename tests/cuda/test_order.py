@@ -293,6 +293,7 @@ OWN = {  # conversions that need temporaries: keywords, strides of x, strides of
 }
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("what", OWN)
 def test_memory_of_a_captured_conversion_stays_its_own(gpu, what):
     keywords, x_lies, out_lies = OWN[what]

@@ -33,6 +33,7 @@ def test_random_collations(gpu, first, resizes):
     gpu.check()
 
 
+@pytest.mark.budget(0)
 def test_float16_beside_a_cpu_without_it(gpu, monkeypatch):
     """Test that a GPU resizes the dtypes that it converts, whatever the CPU converts."""
     samples = [x.astype(np.float16) for x in PHOTOS]

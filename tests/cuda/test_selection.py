@@ -111,6 +111,7 @@ def test_groups_of_tiles(along, across):
     assert group * groups - along < max(groups, group)  # few blocks without a tile
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("group", [1, 2, 3])
 @pytest.mark.parametrize(
     ("pattern", "shape", "dtype"),
@@ -130,6 +131,7 @@ def test_tiles_in_groups(pattern, shape, dtype, group, monkeypatch):
         assert_same(prepared(x, pattern)(order=order), reference_convert(x, pattern))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("group", [1, 2, 3])
 def test_boxes_in_groups(group, monkeypatch):
     monkeypatch.setattr(policy, "GROUP", group)

@@ -82,6 +82,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("what", WRONG)
 def test_sanitizers_report(what):
     before, after, message = WRONG[what]

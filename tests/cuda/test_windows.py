@@ -104,6 +104,7 @@ def test_windows_by_the_definition(name, pattern, keywords):
         check(samples_of(PHOTOS), pattern, case, how, 3, h=17, w=33, **keywords, **formula)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", "c16"])
 @pytest.mark.parametrize("shift", [0, 1, 2, 8])
 def test_items_at_any_address(dtype, shift):
@@ -126,6 +127,7 @@ def test_items_of_the_second_sample_are_unaligned(shift, step):
     assert_same(out, cropped(samples, "hwc->bchw", h=7, w=8))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("width", [1, 2, 63, 64, 65, 255, 256, 257, 513])
 @pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "hwc->chwb", "chw->bchw"])
 def test_widths_about_the_length_of_a_tile(width, pattern):
@@ -291,6 +293,7 @@ PACKINGS = {
 }
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("name", PACKINGS)
 def test_packed_windows_are_those_of_the_cpu(name):
     pattern, keywords, call = PACKINGS[name]
@@ -306,6 +309,7 @@ def test_packed_windows_are_those_of_the_cpu(name):
 # ---- threads -----------------------------------------------------------------------------
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("shapes", "keywords"),
     [

@@ -333,6 +333,7 @@ def test_steps_of_color_come_in_all_orders():
 # ---- the last pass ----------------------------------------------------------------------------
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("layout", ["chw", "hwc", "(hwc)", "cwh"])
 @pytest.mark.parametrize("varies", [False, True])
 def test_layouts_and_the_formula(layout, varies):
@@ -350,6 +351,7 @@ def test_layouts_and_the_formula(layout, varies):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "uint8", "int8"])
 @pytest.mark.parametrize("varies", [False, True])
 def test_dtypes(dtype, varies):

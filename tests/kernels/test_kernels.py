@@ -212,7 +212,7 @@ def test_a_small_transpose_stores_plainly_in_whole_registers(name, register):
 
 
 @needs_x86
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @by_register
 def test_bytes_become_floats_in_vectors(name, register):
     kernel = listings(name)["u1-f4"]

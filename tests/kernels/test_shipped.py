@@ -275,6 +275,7 @@ def on_a_terminal(code, **variables):
     return said.decode()
 
 
+@pytest.mark.budget(0)
 def test_the_first_compilation_is_said_once_on_a_terminal(tmp_path):
     home = tmp_path / "home"
     folder = home / ".cache" / "layoutkit"
@@ -285,6 +286,7 @@ def test_the_first_compilation_is_said_once_on_a_terminal(tmp_path):
     assert on_a_terminal(TWO, LAYOUTKIT_CACHE_DIR=folder, HOME=home) == ""
 
 
+@pytest.mark.budget(0)
 def test_on_a_terminal_it_is_said_where_nothing_is_kept():
     said = on_a_terminal(ONE, LAYOUTKIT_CACHE_DIR=os.devnull)
     assert said.endswith("not kept, `layoutkit info` says why\r\n")

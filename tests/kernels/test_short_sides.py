@@ -68,6 +68,7 @@ def test_runs_of_every_length(nbytes):
     check("abcn->cban", (3, 4, 5, nbytes), "int16")
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 @pytest.mark.usefixtures("streaming")
 def test_runs_that_fill_a_block_of_joined_rows(count):

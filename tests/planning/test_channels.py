@@ -34,6 +34,7 @@ def taken(x, layout, order):
     return np.ascontiguousarray(np.take(x, order, layout.index("c")))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("channels", [3, 4, 6])
 @pytest.mark.parametrize(
     "pattern", ["bhwc->bchw", "bchw->bhwc", "bhwc->bhwc", "bchw->bchw", "chwb->bhwc", "bhwc->bf"]

@@ -174,6 +174,7 @@ def test_a_damaged_object_is_compiled_anew(site):
     assert first(site) == COMPILED
 
 
+@pytest.mark.budget(0)
 @needs_avx2
 def test_other_sources_are_compiled(site):
     with (site / "layoutkit" / "kernels" / "cpu" / "walk.py").open("a") as file:
@@ -181,6 +182,7 @@ def test_other_sources_are_compiled(site):
     assert first(site) == COMPILED
 
 
+@pytest.mark.budget(0)
 @pytest.mark.skipif(not X86, reason="for x86-64")
 def test_a_cpu_without_avx2_compiles(site):
     assert first(site, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse,+sse2") == COMPILED
@@ -241,6 +243,7 @@ backend.build_sdist(sys.argv[1])
 """
 
 
+@pytest.mark.budget(0)
 def test_two_sdists_are_of_identical_bytes(tmp_path):
     """Build with different folders, dates of files and umasks."""
     sdists = []
@@ -278,12 +281,14 @@ def test_a_wheel_for_another_machine(tmp_path, monkeypatch):
     assert int.from_bytes(elf[18:20], "little") == 183  # EM_AARCH64
 
 
+@pytest.mark.budget(0)
 def test_a_machine_without_kernels_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("LAYOUTKIT_MACHINE", "riscv64")
     with pytest.raises(AssertionError, match="=riscv64: kernels exist for aarch64, x86_64"):
         build(tmp_path, ["wheel", "--wheel-dir", str(tmp_path / "dist")], ONE)
 
 
+@pytest.mark.budget(0)
 def test_without_objects_the_wheel_is_for_every_machine(tmp_path):
     build(tmp_path, ["wheel", "--wheel-dir", str(tmp_path / "dist")], "none")
     (wheel,) = (tmp_path / "dist").iterdir()
@@ -292,6 +297,7 @@ def test_without_objects_the_wheel_is_for_every_machine(tmp_path):
         assert not any("/objects/" in name or "/sboms/" in name for name in archive.namelist())
 
 
+@pytest.mark.budget(0)
 def test_an_editable_installation_has_none(tmp_path):
     site = tmp_path / "site"
     source = build(tmp_path, ["install", "--target", str(site), "--editable"], ONE)

@@ -83,6 +83,7 @@ FOLDED = [
 ]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(("base", "shape", "layouts", "sizes"), FOLDED)
 def test_a_fold_of_the_base_stays_together(base, shape, layouts, sizes):
     x = RNG.random(shape)
@@ -97,6 +98,7 @@ def test_a_fold_of_the_base_stays_together(base, shape, layouts, sizes):
         view.forward_get("".join(sorted(set(base) - set("()"))))
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("how", LAYINGS)
 def test_bases_of_any_strides(how):
     x = laid(IMAGES.copy(), how)

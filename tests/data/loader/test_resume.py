@@ -203,6 +203,7 @@ every_name = pytest.mark.parametrize("name", NAMES)
 both = pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
 
 
+@pytest.mark.budget(40)
 def test_resume_from_every_position_over_three_epochs(case):
     whole = case.make()
     epochs = [case.items(whole) for _ in range(4)]

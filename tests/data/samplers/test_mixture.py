@@ -406,6 +406,7 @@ def test_a_mixture_of_decoded_records_is_cached_and_resumes(tmp_path, on_end):
             assert rest[: len(values) - 2 * number] == values[2 * number :]
 
 
+@pytest.mark.budget(0)
 def test_memory_of_a_cached_mixture_is_flat_over_20_epochs():
     sources = [({"x": range(start, start + 200)}, 1) for start in (0, 200)]
 

@@ -46,6 +46,7 @@ def is_even_spread(counts, weights=None):
     return ((counts - wanted) ** 2 / wanted).sum() < freedom + 5 * math.sqrt(2 * freedom)
 
 
+@pytest.mark.budget(5)
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 60])
 @pytest.mark.parametrize("width", [1, 2, 3, 50])
 def test_chunk_shuffle_visits_the_chunks_of_a_window_once(rows, width):
