@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._utils.validation import check_bool, check_int, show
+from ..._utils.warnings import warn
 from ...errors import DataError
 from ..samplers import Sampler, sampler
 from ..samplers.orders import Order
@@ -96,6 +97,8 @@ def parse_epochs(
     ------
     DataError
         An argument is invalid, or a sampler does not fit its index or these arguments.
+
+    Warns if an epoch has no batch, as the records are too few for a full one.
     """
     check_bool("refill", refill)
     part = shard
@@ -112,7 +115,9 @@ def parse_epochs(
         max_batches = -(-max_batches // part.world) * part.world
     length = EpochLength(batch_size, max_batches, bool(plan.even or plan.draws), refill, part)
     samplers = [_remove_end(each) for each in samplers]
-    _check_lengths(samplers, length, names)
+    order = samplers[0].order(0)
+    _check_lengths(samplers, length.num_records(order), names)
+    _check_batches(plan.count, order, length)
     return samplers, length
 
 
@@ -208,10 +213,9 @@ def _remove_end(sampler: Sampler) -> Sampler:
 
 
 def _check_lengths(
-    samplers: Sequence[Sampler], length: EpochLength, names: Sequence[str] | None
+    samplers: Sequence[Sampler], first_count: int | None, names: Sequence[str] | None
 ) -> None:
     """Raise DataError unless all sources have equal numbers of records per epoch."""
-    first_count = length.num_records(samplers[0].order(0))
     for number, other in enumerate(samplers[1:], 1):
         count = other.order(0).size
         if other.plan.draws or None in (first_count, count) or first_count == count:
@@ -225,3 +229,17 @@ def _check_lengths(
             f"{first} gives {first_count} records an epoch, but {second} gives {count}; the "
             f"numbers must be equal, {cure}"
         )
+
+
+def _check_batches(records: int, order: Order, length: EpochLength) -> None:
+    """Warn if epochs have no batch although the source has records."""
+    if not records or length.num_batches(order) != 0:
+        return
+    processes = "" if length.shard is None else f"{length.shard.world} processes"
+    if length.makes_full_batches:
+        per_process = processes and f" for each of {processes}"
+        reason = f"batch_size={length.batch_size}{per_process}, and only full batches are made"
+        cure = "reduce batch_size, or omit drop_last=True"
+    else:
+        reason, cure = processes, "use fewer processes"
+    warn(f"epochs have no batch: {records} records are fewer than {reason}; {cure}")

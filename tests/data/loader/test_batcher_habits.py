@@ -1,5 +1,6 @@
 """Habits from other libraries: shuffle, drop_last, len, pairs, DataFrames, argument names."""
 
+import warnings
 from functools import partial
 from itertools import chain
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutkit import Collator, Conv2DSpace, Converter, DataError
+from layoutkit import Collator, Conv2DSpace, Converter, DataError, LayoutkitWarning
 from layoutkit.data import ArrayProvider, Dataset, open_index, sampled_batcher, sampler
 from layoutkit.data.samplers.sampling import ALIASES, KINDS, find_kind, full_batch_kind
 
@@ -57,6 +58,24 @@ def test_drop_last_is_the_same_order_without_the_batch_that_is_not_full(count, s
     assert len({*chain.from_iterable(found)}) == number * size
     if not kind.startswith("batchwise"):  # there the short batch may come anywhere
         assert found == rows_of(source, **how)[:number]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"batch_size": 11, "drop_last": True}, "batch_size=11, and only full batches are made"),
+        ({"batch_size": 11, "sampler": "even_sequential"}, "or omit drop_last=True"),
+        ({"batch_size": 6, "drop_last": True, "shard": (1, 2)}, "6 for each of 2 processes, and"),
+        ({"batch_size": 1, "shard": (0, 11)}, "11 processes; use fewer processes"),
+    ],
+)
+def test_epochs_without_a_batch_warn(options, text):
+    with pytest.warns(LayoutkitWarning, match=f"no batch: 10 records are fewer than .*{text}"):
+        assert rows_of(**options) == []
+    enough = {**options, "shard": (0, 10)} if options["batch_size"] == 1 else options
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(rows_of(**enough | {"batch_size": min(5, options["batch_size"])})) > 0
 
 
 def test_drop_last_where_all_batches_are_full_already_or_there_is_no_such_order():
