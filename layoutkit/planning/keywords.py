@@ -120,10 +120,9 @@ _TOPICS: dict[str, str] = {
     "rand_crop resized_crop roi top window",
     "flip": "flip flip_code flip_prob fliplr flipud hflip horizontal_flip mirror p probability "
     "rand_mirror vertical_flip vflip",
-    "padding": "border_mode border_value bordertype cval constant_values fill_value fillcolor pad "
-    "pad_if_needed pad_mode pad_size pad_size_divisor pad_to_multiple_of pad_value padding "
-    "padding_mode padding_value "
-    "size_divisor value",
+    "padding": "border_mode bordertype max_length pad pad_if_needed pad_mode pad_size "
+    "pad_size_divisor pad_to_multiple_of padding padding_mode size_divisor",
+    "fill": "border_value cval constant_values fill_value fillcolor pad_value padding_value value",
     "padded": "pad_to",
     "lengths": "attention_mask pad_sequence pad_to_longest pad_to_max padding_mask "
     "return_attention_mask return_length return_lengths return_mask return_masks",
@@ -352,7 +351,7 @@ def _find_convert_cure(topic: str, value: Any, axes: Collection[str], text: str)
         return f"crop x by a slice, or with collate or Collator: collate({samples}, {sizes})"
     if topic == "flip":
         return f'flip x by a slice of step -1, or with collate: collate({samples}, flip="w")'
-    if topic == "padding":
+    if topic in ("padding", "fill"):
         return 'pad_to= is the size of the padded result, as in pad_to={"h": 640, "w": 640}, fill=0'
     if topic == "samples":
         return "select samples of x before the call, as in x[[0, 2]]"
@@ -375,9 +374,15 @@ def _find_collate_cure(topic: str, value: Any, axes: Collection[str]) -> str:
     if topic == "lengths" or (topic == "padding" and is_longest):
         sizes = 'h="longest", w="longest"' if has_images else f'{axis}="longest"'
         return f"{sizes}, lengths=True pads samples to the longest one, and returns their lengths"
+    if topic == "fill":
+        return "fill= is the value outside of samples, as in fill=0"
     if topic == "padding":
         sizes = "h=640, w=640" if has_images else f'{axis}=640, offset={{"{axis}": 0}}'
-        return f"windows larger than samples are padded with fill=, as in {sizes}, fill=0"
+        longest = 'h="longest", w="longest"' if has_images else f'{axis}="longest"'
+        return (
+            f"windows larger than samples are padded with fill=, as in {sizes}, fill=0, and "
+            f"{longest} pads to the longest sample"
+        )
     if topic == "padded":
         padded = value if isinstance(value, Mapping) else {"h": 640, "w": 640}
         shown = ", ".join(f"{axis}={size}" for axis, size in padded.items())

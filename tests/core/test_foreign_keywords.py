@@ -47,6 +47,7 @@ FOREIGN = {
     "flip": ["flip_code", "fliplr", "hflip", "horizontal_flip", "mirror", "p", "rand_mirror"],
     "padding": ["borderType", "border_mode", "constant_values", "cval", "do_pad", "fill_value"],
     "more padding": ["fillcolor", "pad", "pad_if_needed", "pad_size_divisor", "padding", "value"],
+    "padded": ["max_length", "pad_to_multiple_of", "pad_value", "padding_value"],
     "random": ["generator", "random_state", "rng", "keys", "image_key", "index", "ids"],
     "lengths": ["attention_mask", "batch_first", "pad_to_longest", "return_lengths", "return_mask"],
     "factor": ["div", "divide", "factor", "multiply", "return_placements"],
