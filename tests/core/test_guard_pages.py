@@ -70,7 +70,7 @@ def test_foreign_functions_of_xla(moves, kernels):
     assert hunted(moves, kind="foreign", kernels=kernels) == "right"
 
 
-@pytest.mark.budget(0)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(("moves", "kernels"), [(30, 2), (150, 4)])
 def test_moves_on_another_cpu(moves, kernels):
     """Use few kernels, which have to be compiled for AVX2; `make fuzz CPU=sse2` uses all."""

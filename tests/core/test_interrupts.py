@@ -159,7 +159,6 @@ def test_interrupts_leave_all_right(work, check_memory):
 RUN = "import sys; from layoutkit.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-@pytest.mark.budget(0)
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="elsewhere a hidden file is left")
 def test_a_killed_command_leaves_its_file_whole_or_absent(tmp_path):
     source = tmp_path / "x.npy"

@@ -594,7 +594,6 @@ thread.join()
 """
 
 
-@pytest.mark.budget(0)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_child_forked_during_a_compilation_can_compile():
     """The fork waits until the compilation has ended."""
