@@ -120,7 +120,8 @@ def _describe_window(
         folds = [(count, step - count * before) for (count, before), (_, step) in pairwise(loops)]
         name = group[0] if len(group) == 1 else ""
         length, step = prod(count for count, _ in loops), loops[0][1] if loops else 0
-        coef, own_fill = int(name == coefficient != ""), int(has_own_fill(axes, name, fill))
+        coef = int(bool(name) and name == coefficient)
+        own_fill = int(has_own_fill(axes, name, fill))
         is_resized = number in resized
         window.append(WindowAxis(length, step, coef, own_fill, is_resized, tuple(folds)))
     return window
