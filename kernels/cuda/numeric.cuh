@@ -65,6 +65,18 @@ INLINE float plus(float x, float y) {
 INLINE double plus(double x, double y) { return x + y; }
 INLINE uint64 plus(uint64 x, uint64 y) { return x + y; }
 
+INLINE float quotient(float x, float y) {
+#ifdef __CUDA_ARCH__
+    float z;
+    asm("div.rn.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+#else
+    return x / y;
+#endif
+}
+
+INLINE double quotient(double x, double y) { return x / y; }
+
 // A complex number, as it is in memory.
 template <class Part> struct Pair {
     Part real, imaginary;

@@ -76,7 +76,7 @@ INLINE Sum summand(Source value) {
     return sum;
 }
 INLINE bool is_valid(const Sum &sum) { return sum.weight > (Source)LEAST; }
-INLINE Source mean_of(const Sum &sum) { return sum.value / sum.weight; }
+INLINE Source mean_of(const Sum &sum) { return quotient(sum.value, sum.weight); }
 #else
 typedef Source Sum;
 INLINE Sum summand(Source value) { return value; }
