@@ -232,12 +232,14 @@ def _check_lengths(
 
 
 def _check_batches(records: int, order: Order, length: EpochLength) -> None:
-    """Warn if epochs have no batch although the source has records."""
-    if not records or length.num_batches(order) != 0:
+    """Warn if the records of the source are too few for a batch."""
+    world = 1 if length.shard is None else length.shard.world
+    least = world * (length.batch_size if length.makes_full_batches else 1)
+    if length.draws or order.size is None or not 0 < records < least:
         return
-    processes = "" if length.shard is None else f"{length.shard.world} processes"
+    processes = f"{world} processes"
     if length.makes_full_batches:
-        per_process = processes and f" for each of {processes}"
+        per_process = f" for each of {processes}" if world > 1 else ""
         reason = f"batch_size={length.batch_size}{per_process}, and only full batches are made"
         cure = "reduce batch_size, or omit drop_last=True"
     else:

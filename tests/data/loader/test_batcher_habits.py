@@ -78,6 +78,13 @@ def test_epochs_without_a_batch_warn(options, text):
         assert len(rows_of(**enough | {"batch_size": min(5, options["batch_size"])})) > 0
 
 
+@pytest.mark.parametrize("sampler", ["linear", "even_sequential", "uniform"])
+def test_no_batches_are_what_num_batches_0_asks_for(sampler):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rows_of(batch_size=4, sampler=sampler, num_batches=0) == []
+
+
 def test_drop_last_where_all_batches_are_full_already_or_there_is_no_such_order():
     for kind in ("uniform", "random_slice", "even_sequential"):
         how = {"batch_size": 4, "sampler": kind}
