@@ -195,6 +195,17 @@ def shuffle_step(itemsize, channels, order, width, streaming, backward):
 # Without prefetching, memory idles while the epilogue reads the scratch area: uncached sources were
 # converted to bfloat16 at 0.46 of the limit without prefetching, and at 0.57 with it.
 PREFETCH_BYTES = 4096
+# Lines of the next block are prefetched if they are at most this far away.
+FAR_BYTES = 128 << 10
+
+
+@inline
+def next_lines(n, period, step):
+    """Return the distance in bytes at which a block of n pixels in several lines prefetches."""
+    reach = (n + period - 1) // period * step
+    if PREFETCH_BYTES <= abs(reach) <= FAR_BYTES:
+        return reach
+    return PREFETCH_BYTES if step > 0 else -PREFETCH_BYTES
 
 
 def short_widths(itemsize):
@@ -236,7 +247,7 @@ def split_lines(itemsize, channels, width, streaming, backward):
         dst_offsets = params + uintp(8 * i64_at(params, ROWS_TABLE))
         period = i64_at(params, RUN_PERIOD)
         step = i64_at(params, RUN_STEP)
-        ahead = uintp(near if step == 0 else PREFETCH_BYTES if step > 0 else -PREFETCH_BYTES)
+        ahead = uintp(next_lines(n, period, step) if step else near)
         if not backward and half_from <= period < short_from and step >= period * pixel:
             # A full lane holds some pixels more: the next line, which is stored over them.
             while n > period:
