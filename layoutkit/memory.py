@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -138,6 +140,19 @@ def _slow_addresses(arrays: Sequence[Array]) -> list[int]:
 HAS_KNOWN_HEADER = _fast = _header_is_as_expected()
 data_pointer = _fast_address if _fast else _slow_address
 addresses = _fast_addresses if _fast else _slow_addresses
+
+
+def pack_words(rows: Iterable[Iterable[int]]) -> Array:
+    """Return the integers of all rows as one int64 array, read-only; faster than numpy.array."""
+    words = [*chain.from_iterable(rows)]
+    return np.frombuffer(struct.pack(f"{len(words)}q", *words), np.int64)
+
+
+def row_bytes(table: Array) -> list[bytes]:
+    """Return the bytes of each row of a table, which are hashed faster than tuples of numbers."""
+    table = np.ascontiguousarray(table)
+    rows: list[bytes] = table.view(f"V{table.itemsize * table.shape[1]}")[:, 0].tolist()
+    return rows
 
 
 def contiguous_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ._utils.cache import PROGRAM_SIZE_ESTIMATE, Cache, cache_put
 from .backends import dispatch
 from .backends.base import Adapter
@@ -26,14 +24,14 @@ from .buffers import empty
 from .converter import Converter
 from .cpu.packed import PackedProgram, PackedResizeProgram
 from .cpu.program import supports_float16
-from .cpu.window_table import describe_arrays, with_addresses
+from .cpu.window_table import SampleBatch, check_apart, describe_arrays, with_addresses
 from .cuda.packed import DevicePackedProgram
 from .errors import ArgumentError, ShapeError
-from .memory import Array, check_writable, in_native_order
+from .memory import Array, in_native_order
 from .normalize import CHANNEL
 from .options import CollateOptions, parse_collate_options
 from .planning.batch.arguments import CropArgs, PerSampleArgs
-from .planning.batch.layout import check_same_rank_and_dtype
+from .planning.batch.layout import check_same_rank_and_dtype, stack_shapes
 from .planning.batch.packing import (
     Packed,
     PackedLayout,
@@ -102,15 +100,16 @@ class PackedCollation:
                     "out= is given, but the samples of a packed batch require a gradient or are "
                     "traced; omit it"
                 )
-            batch = self._check(inspected, args)
+            batch = self._check_all(inspected, args)
             return self._finish(batch, self._concatenate(batch, samples))
         if isinstance(leader, CudaAdapter):
             return self._pack_on_gpu(memory, adapters, samples, args, out)
         arrays = memory or [dispatch.as_array(x, f"sample {i}") for i, x in enumerate(samples)]
         if self._options.resize is not None:
             arrays = [*map(in_native_order, arrays)]
-        batch = self._check([(x.shape, x.dtype) for x in arrays], args)
-        return self._finish(batch, self._pack(arrays, batch, leader, like, out))
+        sources = with_addresses(describe_arrays(arrays))
+        batch = self._check(sources.dtype, sources.known_addresses.sizes, args)
+        return self._finish(batch, self._pack(sources, batch, leader, like, out))
 
     @staticmethod
     def _finish(batch: _Batch, data: Any) -> Packed:
@@ -134,7 +133,7 @@ class PackedCollation:
         """Return the batch of samples on a GPU, made by one launch."""
         arrays, on_gpu = import_device_samples(memory, adapters, samples, "sample {}".format)
         leader, first = on_gpu[0], arrays[0]
-        batch = self._check([(x.shape, x.dtype) for x in arrays], args)
+        batch = self._check_all([(x.shape, x.dtype) for x in arrays], args)
         target, data, program = None, None, self._device_program
         if out is not None:
             self._check_shape(batch.layout, tuple(out.shape))
@@ -180,17 +179,20 @@ class PackedCollation:
         resize = self._options.resize
         if resize is not None and self._options.size is None and resize.multiple is None:
             return  # the call has sizes, or placements
-        batch = self._check([(shape, dtype)], self._options.crops.fixed())
+        batch = self._check_all([(shape, dtype)], self._options.crops.fixed())
         self._place(batch.axes, batch.shapes, batch.args, batch.layout)
         self._find_program(batch).find_layouts(batch.layout, None)
 
-    def _check(self, inspected: list[tuple[tuple[int, ...], DType]], args: CropArgs) -> _Batch:
+    def _check_all(self, inspected: list[tuple[tuple[int, ...], DType]], args: CropArgs) -> _Batch:
         """Return the checked batch of samples of these shapes and dtypes."""
         check_same_rank_and_dtype(inspected)
         first, dtype = inspected[0]
+        return self._check(dtype, stack_shapes([shape for shape, _ in inspected], len(first)), args)
+
+    def _check(self, dtype: DType, shapes: Array, args: CropArgs) -> _Batch:
+        """Return the checked batch of samples of these shapes, int64 (samples, axes)."""
         check_ignored(self._options, dtype)
-        axes = self._options.find_sample_axes(len(first), first)
-        shapes = np.array([shape for shape, _ in inspected], np.int64).reshape(-1, len(first))
+        axes = self._options.find_sample_axes(shapes.shape[1], tuple(shapes[0].tolist()))
         parsed, targets = parse_packed_args(self._options, axes, shapes, args)
         layout = lay_out_samples(self._options, axes, shapes, targets)
         return _Batch(axes, dtype, shapes, parsed, layout)
@@ -212,40 +214,40 @@ class PackedCollation:
     # -- on the CPU ------------------------------------------------------------------------
 
     def _pack(
-        self, arrays: list[Array], batch: _Batch, leader: Adapter, like: Any, out: Any
+        self, sources: SampleBatch, batch: _Batch, leader: Adapter, like: Any, out: Any
     ) -> Any:
         """Return the rows of all samples, in `out` or new memory."""
         if out is None:
-            return leader.from_numpy(self._pack_arrays(arrays, batch, None), like)
+            return leader.from_numpy(self._pack_arrays(sources, batch, None), like)
         rows = batch.layout.shape[0]
         written = dispatch.write_on_cpu(
-            leader, out, "sample 0", lambda target: self._pack_arrays(arrays, batch, target)
+            leader, out, "sample 0", lambda target: self._pack_arrays(sources, batch, target)
         )
         return written if len(written) == rows else written[:rows]
 
-    def _pack_arrays(self, arrays: list[Array], batch: _Batch, out: Array | None) -> Array:
+    def _pack_arrays(self, sources: SampleBatch, batch: _Batch, out: Array | None) -> Array:
         layout, part = batch.layout, None
         if out is not None:
-            self._check_out(arrays, layout, out)
+            self._check_shape(layout, out.shape)
+            check_apart(sources, out)
             out = out[: layout.shape[0]]
             part = Part(out.shape, out.strides, out.dtype)
         resize = self._options.resize
         if resize is not None and self._averages(resize, batch):
-            return self._resize(resize, arrays, batch, out, part)
+            return self._resize(resize, sources, batch, out, part)
         program = self._find_program(batch)
         layouts = program.find_layouts(layout, part)
         placements = self._place(batch.axes, batch.shapes, batch.args, layout)
         if out is None:
             out = empty(layout.shape, layouts[0].plan.target.dtype)
-        sources = with_addresses(describe_arrays(arrays))
         if program(sources, placements, layouts, layout, out):
             return out
-        return self._convert_all(arrays, batch, out)
+        return self._convert_all(sources, batch, out)
 
-    def _convert_all(self, arrays: list[Array], batch: _Batch, out: Array) -> Array:
+    def _convert_all(self, sources: SampleBatch, batch: _Batch, out: Array) -> Array:
         """Convert samples one by one, and return `out`."""
         for i, (first, last) in enumerate(pairwise(batch.layout.offsets.tolist())):
-            self._convert(batch, i, arrays[i], out[first:last])
+            self._convert(batch, i, sources.arrays[i], out[first:last])
         return out
 
     # -- resized, on the CPU ---------------------------------------------------------------
@@ -262,7 +264,7 @@ class PackedCollation:
     def _resize(
         self,
         resize: ResizeOptions,
-        arrays: list[Array],
+        sources: SampleBatch,
         batch: _Batch,
         out: Array | None,
         part: Part | None,
@@ -273,8 +275,8 @@ class PackedCollation:
         placements = self._place(batch.axes, batch.shapes, batch.args, layout)
         if out is None:
             out = empty(layout.shape, program.layout.dtype)
-        if out.size and not program.pack(describe_arrays(arrays), placements, layout, out):
-            return self._convert_all(arrays, batch, out)
+        if out.size and not program.pack(sources, placements, layout, out):
+            return self._convert_all(sources, batch, out)
         return out
 
     def _find_resize_program(
@@ -302,12 +304,6 @@ class PackedCollation:
             program = PackedProgram(self._options, batch.axes, batch.dtype)
             cache_put(self._programs, key, program, PROGRAM_SIZE_ESTIMATE)
         return program
-
-    def _check_out(self, arrays: list[Array], layout: PackedLayout, out: Array) -> None:
-        """Raise unless `out` has room for the batch, and is of its own memory."""
-        self._check_shape(layout, out.shape)
-        for i, array in enumerate(arrays):
-            check_writable(array, out, f"sample {i}")
 
     @staticmethod
     def _check_shape(layout: PackedLayout, shape: tuple[int, ...]) -> None:

@@ -221,9 +221,7 @@ class CollateProgram:
 
     def _find_lengths(self, sources: SampleBatch) -> Array:
         """Return the sizes of samples, int64 (samples, axes)."""
-        addresses = with_addresses(sources).addresses
-        if addresses is None:
-            raise RuntimeError("samples without addresses")
+        addresses = with_addresses(sources).known_addresses
         return np.broadcast_to(addresses.sizes, (self._count, len(self.layout.window)))
 
     def _alignment(self, dst: int) -> int:

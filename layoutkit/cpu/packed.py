@@ -8,7 +8,9 @@ samples that are averaged share the plan of their blocks, also with windows of o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +31,7 @@ from ..kernels.cpu.collate_params import (
 )
 from ..kernels.cpu.params import LINE
 from ..layout.pattern import Permutation
-from ..memory import Array, data_pointer
+from ..memory import Array, data_pointer, pack_words, row_bytes
 from ..normalize import CHANNEL
 from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs, PerSampleArgs
@@ -66,11 +68,18 @@ class _Moves(NamedTuple):
     fill: Array  # windows of fill values, which the moves refer to
 
 
+class _Launches(NamedTuple):
+    """The launches that convert windows of certain sizes and strides."""
+
+    entries: Sequence[Sequence[int]]  # with offsets in the window, and in its rows of the batch
+    plan: WindowPlan | None  # which keeps the parameters of the entries alive
+
+
 class _Target(NamedTuple):
     """The memory of a batch, and the places of windows in it."""
 
     out: Array
-    rows: list[int]  # bytes from the beginning of `out` to each window
+    rows: Array  # (samples,) int64: bytes from the beginning of `out` to each window
     alignment: int  # of all windows
     stream: bool
 
@@ -87,7 +96,7 @@ class PackedProgram:
         self._source = source
         # By the shape of a window, the strides of samples, and the memory of the batch.
         self._layouts: Cache[BatchLayout] = Cache()
-        self._plans: Cache[WindowPlan] = Cache()
+        self._plans: Cache[_Launches] = Cache()
         self._moves: Cache[_Moves] = Cache()
 
     def find_layouts(self, packed: PackedLayout, out: Part | None) -> list[BatchLayout]:
@@ -97,19 +106,20 @@ class PackedProgram:
 
         Raises what converting a window would raise.
         """
+        memory = "" if out is None else f"{out.strides} {out.dtype!r}"
         layouts = []
-        for window, move in zip(packed.windows.tolist(), packed.moves, strict=True):
-            part = None if out is None else Part(move.target_shape, out.strides, out.dtype)
-            layouts.append(self._find_layout(tuple(window), part))
+        for number, key in enumerate(zip(packed.keys, repeat(memory))):
+            layout = self._layouts.get(key)
+            if layout is None:
+                layout = self._lay_out(packed.windows[number], packed.moves[number], out)
+                cache_put(self._layouts, key, layout, PROGRAM_SIZE_ESTIMATE)
+            layouts.append(layout)
         return layouts
 
-    def _find_layout(self, window: tuple[int, ...], out: Part | None) -> BatchLayout:
-        key = window, out
-        layout = self._layouts.get(key)
-        if layout is None:
-            layout = lay_out_moved(self._options, self._axes, 1, window, self._source, out)
-            cache_put(self._layouts, key, layout, PROGRAM_SIZE_ESTIMATE)
-        return layout
+    def _lay_out(self, window: Array, move: Permutation, out: Part | None) -> BatchLayout:
+        part = None if out is None else Part(move.target_shape, out.strides, out.dtype)
+        shape = tuple(window.tolist())
+        return lay_out_moved(self._options, self._axes, 1, shape, self._source, part)
 
     def __call__(
         self,
@@ -125,17 +135,15 @@ class PackedProgram:
         """
         if any(layout.post_conversion is not None for layout in layouts):
             return False
-        row_bytes = out.strides[0]
-        dst = data_pointer(out)
-        bits = dst | row_bytes | LINE
-        rows = (packed.offsets[:-1] * row_bytes).tolist()
+        bits = data_pointer(out) | out.strides[0] | LINE
+        rows = packed.offsets[:-1] * out.strides[0]
         target = _Target(out, rows, bits & -bits, is_streamed(out.nbytes))
         channels = self._options.channels
         is_even = channels is None or as_slice(channels) is not None
         has_folds = any(len(group) > 1 for group in self._axes.pattern.source.groups)
         if self._options.resize is None and is_even and not placements.outside.any():
             windows = self._locate_windows(sources, placements, packed.windows)
-            self._convert(windows, layouts, target)
+            self._convert(windows, layouts, packed, target)
         elif has_folds or not can_replace_ignored(self._options.resize, self._source):
             # Boxes of folded axes are whole windows, which are moved slower than sample by sample.
             return False
@@ -144,25 +152,31 @@ class PackedProgram:
         return True
 
     def _convert(
-        self, windows: tuple[Array, Array], layouts: list[BatchLayout], target: _Target
+        self,
+        windows: tuple[Array, Array],
+        layouts: list[BatchLayout],
+        packed: PackedLayout,
+        target: _Target,
     ) -> None:
         """Convert windows, of these addresses and strides."""
-        entries = []
-        nbytes = 0
         starts, strides = windows
-        rows = zip(starts.tolist(), map(tuple, strides.tolist()), target.rows, strict=True)
-        for (start, steps, row), layout in zip(rows, layouts, strict=True):
-            if 0 in layout.shape:
-                continue
-            plan = self._find_plan(layout, steps, target)
-            nbytes += plan.plan.source.nbytes
-            code, address = plan.code, data_pointer(plan.params)
-            entries += [
-                (code, address, start + source, row + place, plan.units, 0)
-                for source, place in plan.launch_offsets
-            ]
-        if entries:
-            self._run(np.array(entries, np.int64), nbytes, target.out)
+        memory = f"{target.out.strides} {target.out.dtype!r} {target.alignment} {target.stream}"
+        plans = []
+        for number, key in enumerate(zip(packed.keys, row_bytes(strides), repeat(memory))):
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = _make_launches(layouts[number], self._source, strides[number], target)
+                cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
+            plans.append(plan)
+        table = pack_words(chain.from_iterable([plan.entries for plan in plans]))
+        if not len(table):
+            return
+        table = table.reshape(-1, ENTRY).copy()
+        counts = [len(plan.entries) for plan in plans]
+        table[:, E_SOURCE] += np.repeat(starts, counts)
+        table[:, E_OUTPUT] += np.repeat(target.rows, counts)
+        read_bytes = int(packed.windows.prod(1).sum()) * self._source.itemsize
+        self._run(table, read_bytes, target.out)
 
     def _move(
         self,
@@ -183,27 +197,27 @@ class PackedProgram:
         area_bytes = max(moves.boxes.area_bytes for _, moves in numbered)
         areas, address = make_areas(area_bytes, self._options.convert.threads)
         first = data_pointer(table)
+        rows = target.rows.tolist()
         entries = [
             (
                 0,
                 data_pointer(moves.boxes.params),
                 address,
-                target.rows[number],
+                rows[number],
                 0,
                 first + number * table.strides[0],
             )
             for number, moves in numbered
         ]
-        self._run(np.array(entries, np.int64), MOVING_COST * target.out.size, target.out)
+        jobs = pack_words(entries).reshape(-1, ENTRY)
+        self._run(jobs, MOVING_COST * target.out.size, target.out)
         del areas, positions  # kept alive until the job has run
 
     def _describe_windows(
         self, sources: SampleBatch, placements: Placements, layouts: list[BatchLayout]
     ) -> tuple[Array, PerSampleArgs]:
         """Return a row for each window that is moved (collate_params.py), and its positions."""
-        if sources.addresses is None:
-            raise RuntimeError("samples without addresses")
-        starts, _, strides = sources.addresses
+        starts, _, strides = sources.known_addresses
         count, axes = strides.shape
         windows = np.array([layout.window for layout in layouts], np.int64)
         positions = {}
@@ -257,9 +271,7 @@ class PackedProgram:
         self, sources: SampleBatch, placements: Placements, windows: Array
     ) -> tuple[Array, Array]:
         """Return the address of the first element of each window, and its strides."""
-        if sources.addresses is None:
-            raise RuntimeError("samples without addresses")
-        starts, _, strides = sources.addresses
+        starts, _, strides = sources.known_addresses
         starts = starts + (placements.begins * strides).sum(1)
         strides = strides.copy()
         if self._options.channels is not None:
@@ -270,18 +282,6 @@ class PackedProgram:
         starts += (placements.flips * (windows - 1) * strides).sum(1)
         return starts, np.where(placements.flips, -strides, strides)
 
-    def _find_plan(
-        self, layout: BatchLayout, strides: tuple[int, ...], target: _Target
-    ) -> WindowPlan:
-        alignment, stream = target.alignment, target.stream
-        key = layout.window, layout.strides, layout.dtype, strides, alignment, stream
-        plan = self._plans.get(key)
-        if plan is None:
-            with fork.init_lock:
-                plan = make_window_plan(layout, self._source, strides, alignment, stream)
-            cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
-        return plan
-
     def _run(self, table: Array, read_bytes: int, out: Array) -> None:
         with fork.init_lock:
             from ..kernels.cpu.launch import choose_shares
@@ -289,6 +289,20 @@ class PackedProgram:
         nbytes = read_bytes + out.nbytes
         shares, grain = choose_shares(len(table), nbytes)
         _run_entries(table, shares, grain, nbytes, self._options.convert.threads, out)
+
+
+def _make_launches(
+    layout: BatchLayout, source: DType, strides: Array, target: _Target
+) -> _Launches:
+    """Return the launches that convert windows of this layout and these strides."""
+    if 0 in layout.shape:
+        return _Launches([], None)
+    steps = tuple(strides.tolist())
+    with fork.init_lock:
+        plan = make_window_plan(layout, source, steps, target.alignment, target.stream)
+    address = data_pointer(plan.params)
+    entries = [(plan.code, address, src, dst, plan.units, 0) for src, dst in plan.launch_offsets]
+    return _Launches(entries, plan)
 
 
 def _run_entries(

@@ -235,9 +235,7 @@ class ResizeProgram:
 
     def _place_samples(self, sources: SampleBatch, args: CropArgs) -> PlacedSamples:
         """Return the checked samples, or copies of their crops, with placements."""
-        if sources.addresses is None:
-            raise RuntimeError("samples without addresses")
-        starts, lengths, strides = sources.addresses
+        starts, lengths, strides = sources.known_addresses
         if len(lengths) != len(starts):
             shape = (len(starts), len(self._groups))
             lengths, strides = (np.broadcast_to(rows, shape) for rows in (lengths, strides))

@@ -18,12 +18,20 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from .._utils import fork
 from ..errors import LayoutkitError
 from ..kernels.cpu import collate_params as t
 from ..kernels.cpu.params import LINE
-from ..memory import HAS_KNOWN_HEADER, Array, addresses, data_pointer
+from ..memory import (
+    HAS_KNOWN_HEADER,
+    Array,
+    addresses,
+    check_writable,
+    data_pointer,
+    pack_words,
+)
 from ..planning.batch.arguments import PerSampleArgs
 from ..planning.batch.layout import BatchLayout, check_same_rank_and_dtype
 from ..planning.plan import Plan, make_single_plan
@@ -238,6 +246,13 @@ class SampleBatch(NamedTuple):
     arrays: Sequence[Array]
     addresses: SampleAddresses | None
 
+    @property
+    def known_addresses(self) -> SampleAddresses:
+        """The addresses of samples, of a batch that `with_addresses` returned."""
+        if self.addresses is None:
+            raise RuntimeError("samples without addresses")
+        return self.addresses
+
 
 def describe_arrays(arrays: Sequence[Array]) -> SampleBatch:
     """Return the SampleBatch of separate arrays."""
@@ -256,7 +271,8 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
     dtype = sources.dtype
     rank = len(sources.shape)
     arrays = sources.arrays
-    if {(x.ndim, x.dtype) for x in arrays} != {(rank, dtype)}:
+    is_alike = [x.dtype for x in arrays].count(dtype) == len(arrays)  # compares identities first
+    if not is_alike or {*map(len, [x.shape for x in arrays])} != {rank}:
         arrays = [
             x.astype(dtype)
             if x.dtype.isnative != dtype.isnative and x.dtype.newbyteorder() == dtype
@@ -264,10 +280,24 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
             for x in arrays
         ]
         check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
-    rows = np.array([(array.shape, array.strides) for array in arrays], np.int64)
+    rows = pack_words([array.shape + array.strides for array in arrays])
     shapes, strides = rows.reshape(len(arrays), 2, rank).swapaxes(0, 1).copy()
     known = SampleAddresses(np.array(addresses(arrays), np.int64), shapes, strides)
     return SampleBatch(dtype, sources.shape, len(arrays), arrays, known)
+
+
+def check_apart(sources: SampleBatch, out: Array) -> None:
+    """Raise if `out` is read-only, or shares memory with one of the separate arrays `sources`."""
+    arrays = sources.arrays
+    check_writable(arrays[0], out, "sample 0")
+    starts, sizes, strides = sources.known_addresses
+    reach = (sizes - 1) * strides
+    first, end = byte_bounds(out)
+    is_near = (starts + np.minimum(reach, 0).sum(1) < end) & (
+        starts + np.maximum(reach, 0).sum(1) + sources.dtype.itemsize > first
+    )
+    for number in np.flatnonzero(is_near).tolist():
+        check_writable(arrays[number], out, f"sample {number}")
 
 
 def describe_parts(array: Array, axis: int, rows: Array) -> SampleBatch:

@@ -10,7 +10,6 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from ..._utils import fork
 from ...errors import DtypeError, ShapeError
 from ...layout.parsing import Layout
 from ...layout.pattern import MAX_ELEMENTS, Pattern, Permutation, as_shape
-from ...memory import Array, contiguous_strides
+from ...memory import Array, contiguous_strides, pack_words
 from ...normalize import CHANNEL
 from ...spec import CPU, DType
 from ..loops import byte_strides
@@ -68,8 +67,7 @@ def stack_shapes(shapes: Sequence[tuple[int, ...]], ndim: int) -> Array:
     """
     if {*map(len, shapes)} <= {ndim}:
         try:  # faster than numpy.array, and unlike numpy.fromiter it refuses floats
-            packed = struct.pack(f"{ndim * len(shapes)}q", *chain.from_iterable(shapes))
-            sizes = np.frombuffer(packed, np.int64)
+            sizes = pack_words(shapes)
         except struct.error:  # as_shape names the size
             sizes = np.array([-1])
         # As unsigned numbers, negative sizes are larger than MAX_ELEMENTS.

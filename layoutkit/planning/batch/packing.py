@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -15,7 +15,7 @@ from ..._utils.indexing import as_int_array
 from ..._utils.validation import show
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import MAX_ELEMENTS, Pattern, Permutation
-from ...memory import Array
+from ...memory import Array, pack_words, row_bytes
 from ..fitting import MAX_SIDE, scale_sides
 from ..resize import ResizeOptions
 from .arguments import CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
@@ -65,6 +65,7 @@ class PackedLayout(NamedTuple):
     """The windows of the samples of a packed batch, and their places in it."""
 
     windows: Array  # (samples, axes) int64: the shape of each window
+    keys: list[bytes]  # the bytes of each window's shape, by which caches find windows
     moves: Sequence[Permutation]  # of each window, with a batch axis of size 1
     sizes: Array  # (samples, differing axes) int64
     offsets: Array  # (samples + 1,) int64
@@ -87,11 +88,13 @@ def lay_out_samples(
     windows[:, axes.packed_axes] = axes.select_channels(shapes)[:, axes.packed_axes]
     if targets is not None:
         windows[:, [*axes.resizable.values()]] = targets
-    key = axes.pattern, axes.packed, options.letter, tuple(options.convert.sizes.items())
+    sizes_of_options = tuple(options.convert.sizes.items())
+    resolve = _make_resolver(axes.pattern, axes.packed, options.letter, sizes_of_options)
+    keys = row_bytes(windows)
     resolved = []
-    for number, window in enumerate(map(tuple, windows.tolist())):
+    for number, key in enumerate(keys):
         try:
-            resolved.append(_resolve(*key, window))
+            resolved.append(resolve(key))
         except ShapeError as error:
             cure = f"; multiple={axes.patch_side} alone chooses such sizes"
             if options.resize is None:
@@ -107,26 +110,33 @@ def lay_out_samples(
         )
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(rows, out=offsets[1:])
-    return PackedLayout(windows, moves, np.array(sizes, np.int64), offsets, (sum(rows), *rest))
+    sizes_by_sample = pack_words(sizes).reshape(len(rows), -1)
+    return PackedLayout(windows, keys, moves, sizes_by_sample, offsets, (sum(rows), *rest))
 
 
-@lru_cache(maxsize=4096)
-def _resolve(
-    pattern: Pattern,
-    letters: str,
-    batch_letter: str,
-    sizes: tuple[tuple[str, int], ...],
-    window: tuple[int, ...],
-) -> tuple[Permutation, int, tuple[int, ...]]:
-    """Return the move of one window, its rows in the batch, and its sizes along `letters`.
+_Resolved = tuple[Permutation, int, tuple[int, ...]]
 
-    The batch axis of the move has size 1.
+
+@lru_cache(maxsize=256)
+def _make_resolver(
+    pattern: Pattern, letters: str, batch_letter: str, sizes: tuple[tuple[str, int], ...]
+) -> Callable[[bytes], _Resolved]:
+    """Return a function of the shape of a window, as bytes of int64, that caches its results.
+
+    It returns the move of the window, whose batch axis has size 1, the rows of the window in the
+    batch, and its sizes along `letters`.
     """
-    shape = [*window]
-    shape.insert(pattern.source.groups.index(batch_letter), 1)
-    move = pattern.resolve(shape, dict(sizes))
-    by_letter = dict(zip(move.target_axes, move.target_sizes, strict=True))
-    return move, move.target_shape[0], tuple([by_letter[letter] for letter in letters])
+    axis = pattern.source.groups.index(batch_letter)
+
+    @lru_cache(maxsize=4096)
+    def resolve(window: bytes) -> _Resolved:
+        shape = np.frombuffer(window, np.int64).tolist()
+        shape.insert(axis, 1)
+        move = pattern.resolve(shape, dict(sizes))
+        by_letter = dict(zip(move.target_axes, move.target_sizes, strict=True))
+        return move, move.target_shape[0], tuple([by_letter[letter] for letter in letters])
+
+    return resolve
 
 
 def parse_packed_args(
