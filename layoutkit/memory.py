@@ -149,7 +149,7 @@ def pack_words(rows: Iterable[Iterable[int]]) -> Array:
 
 
 def row_bytes(table: Array) -> list[bytes]:
-    """Return the bytes of each row of a table, which are hashed faster than tuples of numbers."""
+    """Return each row of a table as bytes, which are hashed faster than tuples of numbers."""
     table = np.ascontiguousarray(table)
     rows: list[bytes] = table.view(f"V{table.itemsize * table.shape[1]}")[:, 0].tolist()
     return rows

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate as added
 from itertools import pairwise
 from math import gcd
+from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ from .program import supports_float16
 
 # Bytes that are added to a stride to test linearity. They preserve alignment and loop fusion.
 _STRIDE_CHANGES = 3 << 12, 5 << 12
+
+_dtype_of = attrgetter("dtype")
 
 
 class WindowPlan(NamedTuple):
@@ -271,8 +274,9 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
     dtype = sources.dtype
     rank = len(sources.shape)
     arrays = sources.arrays
-    is_alike = [x.dtype for x in arrays].count(dtype) == len(arrays)  # compares identities first
-    if not is_alike or {*map(len, [x.shape for x in arrays])} != {rank}:
+    forms = [x.shape + x.strides for x in arrays]
+    dtypes = [*map(_dtype_of, arrays)]
+    if {*map(len, forms)} != {2 * rank} or dtypes.count(dtype) != len(dtypes):
         arrays = [
             x.astype(dtype)
             if x.dtype.isnative != dtype.isnative and x.dtype.newbyteorder() == dtype
@@ -280,8 +284,8 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
             for x in arrays
         ]
         check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
-    rows = pack_words([array.shape + array.strides for array in arrays])
-    shapes, strides = rows.reshape(len(arrays), 2, rank).swapaxes(0, 1).copy()
+        forms = [x.shape + x.strides for x in arrays]
+    shapes, strides = pack_words(forms).reshape(len(arrays), 2, rank).swapaxes(0, 1).copy()
     known = SampleAddresses(np.array(addresses(arrays), np.int64), shapes, strides)
     return SampleBatch(dtype, sources.shape, len(arrays), arrays, known)
 

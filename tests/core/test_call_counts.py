@@ -86,7 +86,7 @@ def test_new_shapes_in_a_loop_are_prepared_once():
         ({}, 28),
         ({"offset": "random", "flip": "random"}, 57),
         ({"resize": "bilinear"}, 35),
-        ({"resize": "bilinear", "crop": "random", "flip": "random"}, 110),
+        ({"resize": "bilinear", "crop": "random", "flip": "random"}, 112),
     ],
 )
 def test_a_warm_batch(options, most):

@@ -117,7 +117,7 @@ def lay_out_samples(
 _Resolved = tuple[Permutation, int, tuple[int, ...]]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _make_resolver(
     pattern: Pattern, letters: str, batch_letter: str, sizes: tuple[tuple[str, int], ...]
 ) -> Callable[[bytes], _Resolved]:
@@ -128,7 +128,7 @@ def _make_resolver(
     """
     axis = pattern.source.groups.index(batch_letter)
 
-    @lru_cache(maxsize=4096)
+    @lru_cache(maxsize=1024)
     def resolve(window: bytes) -> _Resolved:
         shape = np.frombuffer(window, np.int64).tolist()
         shape.insert(axis, 1)
