@@ -160,6 +160,7 @@ def library(request, monkeypatch):
     )
 
 
+@pytest.mark.budget(8)
 @needs_compiler
 @pytest.mark.parametrize("name", MODES)
 def test_batches_of_every_library_are_those_of_numpy(library, name):

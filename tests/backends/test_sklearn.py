@@ -23,6 +23,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (12, 4, 5, 3), np.uint8)
 FORMULA = {"dtype": "float32", "scale": 1 / 255, "mean": (0.5, 0.4, 0.3)}
 
 
+@pytest.mark.budget(16)
 @parametrize_with_checks(
     [Convert(), Convert(copy=True), Convert(dtype="float32", scale=2.0, mean=1, std=0.5)]
 )
@@ -30,6 +31,7 @@ def test_it_is_what_scikit_learn_calls_an_estimator(estimator, check):
     check(estimator)
 
 
+@pytest.mark.budget(0)
 def test_in_a_pipeline():
     flat = Convert("bhwc->bf", **FORMULA)
     labels = IMAGES.mean((1, 2, 3))
@@ -59,6 +61,7 @@ def test_the_way_back(pattern):
         Convert(pattern).inverse_transform(IMAGES)
 
 
+@pytest.mark.budget(0)
 def test_the_way_back_undoes_the_formula_to_the_bytes_that_were():
     fitted = Convert("bhwc->b(wh)c", std=(0.2, 0.3, 0.4), **FORMULA).fit(IMAGES)
     back = fitted.inverse_transform(fitted.transform(IMAGES))

@@ -233,6 +233,7 @@ def _tiny_bench(monkeypatch, _few_sets):
     monkeypatch.setattr(run, "QUICK", Budget(0.005, 0.0, 2, 3, 0.0))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.usefixtures("_tiny_bench")
 def test_a_run_writes_table_json_and_chart(tmp_path, capsys):
     pytest.importorskip("matplotlib")

@@ -102,7 +102,7 @@ def test_rows_are_of_every_kind_and_the_first_rows_are_too():
     assert len(quick) < 60
 
 
-@pytest.mark.budget(6)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(("kind", "title", "setup", "call"), TEXTS)
 def test_this_tree_runs_the_rows_that_no_other_table_has(kind, title, setup, call):
     worker = Worker(str(HOME))
@@ -189,6 +189,7 @@ def _short(monkeypatch):
     monkeypatch.setattr(compare, "PASSES", 2)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.usefixtures("_short")
 def test_rows_are_compared_and_rows_that_the_base_cannot_run_are_new(trees, capsys):
     rows = make_rows("crash", "fail", "work", "missing")
@@ -213,6 +214,7 @@ def test_rows_are_compared_and_rows_that_the_base_cannot_run_are_new(trees, caps
     json.dumps(compare.as_json(measurement))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.usefixtures("_short")
 def test_later_quick_passes_have_the_slow_rows_of_the_passes_before(trees):
     rows = make_rows("work", "fail")
@@ -234,6 +236,7 @@ def test_rows_are_not_begun_after_the_time(trees, monkeypatch, capsys):
     assert "as machine code is kept:\n    kind: work" in capsys.readouterr().out
 
 
+@pytest.mark.budget(0)
 @is_checkout
 @pytest.mark.usefixtures("_short")
 def test_two_rows_of_this_tree_and_of_its_last_commit(tmp_path, capsys):
@@ -251,7 +254,7 @@ def test_two_rows_of_this_tree_and_of_its_last_commit(tmp_path, capsys):
 
 
 @is_checkout
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_comparison_leaves_no_files_and_no_processes(tmp_path, number):
     command = [sys.executable, "-m", "layoutkit.bench.compare", "HEAD", "--only", "small"]

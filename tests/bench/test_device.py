@@ -324,7 +324,7 @@ def prepared(row, gpu, peers=None):
         return cases.prepare(row, peers or [CuPy(gpu.cupy)], True, gpu)
 
 
-@pytest.mark.budget(4)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("row", BY_KIND, ids=lambda row: f"{row.kind} {row.name}")
 def test_all_kinds_of_rows_give_right_results(row, gpu):
     case = prepared(row, gpu)
@@ -530,6 +530,7 @@ def _tiny_bench(monkeypatch, gpu):
     monkeypatch.setattr(run, "DEVICE_QUICK", Budget(0.005, 0.0, 2, 3, 0.0))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.usefixtures("_tiny_bench")
 def test_a_run_writes_table_json_and_chart(tmp_path, capsys, gpu, cupy):
     pytest.importorskip("matplotlib")
@@ -563,6 +564,7 @@ def test_sweeps_run_on_the_gpu(monkeypatch, tmp_path, cupy, options, adapted):
     assert cupy.copied
 
 
+@pytest.mark.budget(0)
 @pytest.mark.usefixtures("_tiny_bench")
 def test_a_failure_of_layoutkit_is_exit_code_1(monkeypatch, capsys):
     def convert(*_, **__):

@@ -35,6 +35,7 @@ OURS = {
 }
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_every_loader_delivers_every_record(name, workers, tmp_path):
@@ -44,6 +45,7 @@ def test_every_loader_delivers_every_record(name, workers, tmp_path):
         assert OURS[name] <= epochs.keys()
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("name", CASES)
 def test_incomplete_epochs_end_the_program(name, tmp_path):
     case = CASES[name](tmp_path)

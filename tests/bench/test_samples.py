@@ -82,6 +82,7 @@ def test_patches_are_compared_with_torch(capsys, monkeypatch):
     assert averaged.endswith(" torch")
 
 
+@pytest.mark.budget(4)
 @pytest.mark.parametrize("case", COLLATE + RESIZE, ids=lambda case: f"{case.name} {case.to}")
 @pytest.mark.parametrize("name", ["torch", "Pillow", "OpenCV", "OpenCV INTER_AREA"])
 def test_libraries_make_the_same_batch(case, name):

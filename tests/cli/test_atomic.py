@@ -135,6 +135,7 @@ class TestReplacing:
             pass
         assert sorted(os.listdir(tmp_path)) == ["x", "y"]
 
+    @pytest.mark.budget(0)
     def test_a_killed_writer_stops_nobody(self, tmp_path):
         lines = ["import os, signal", "from pathlib import Path", "pid = os.getpid()"]
         lines += ["os.getpid = lambda: 1", "from layoutkit._utils.files import replace_atomically"]

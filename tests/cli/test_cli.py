@@ -391,6 +391,7 @@ def test_mistakes_of_convert_name_a_fix(capsys, words, fix):
     assert fix in capsys.readouterr().err
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("text", "clip"),
     [("-160,240", (-160, 240)), ("0,", (0, None)), (",99.5", (None, 99.5)), ("1/2,9", (0.5, 9))],
@@ -476,7 +477,7 @@ def test_messages_of_the_library_name_options(tmp_path, source, capsys):
     assert "=" not in error
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(
     ("stored", "dtype"), [("u1", "int8"), ("u2", "int16"), ("u2", "int8"), ("u8", "int64")]
 )
@@ -494,6 +495,7 @@ def test_changes_of_sign_are_asked_for(tmp_path, capsys, stored, dtype):
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected.T)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(("stored", "dtype"), [("u1", "int16"), ("i2", "int8"), ("u2", "uint8")])
 def test_other_casts_are_numpys(tmp_path, stored, dtype):
     np.save(tmp_path / "x.npy", np.array([[1, 100, 200]], stored))
@@ -595,6 +597,7 @@ def _shell(tmp_path, line):
     )
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("redirection", ["2>&-", ">&-", "<&- >&- 2>&-", "2>/dev/full"])
 def test_a_conversion_needs_no_stream(tmp_path, source, redirection):
     if "full" in redirection and not Path("/dev/full").exists():
@@ -606,6 +609,7 @@ def test_a_conversion_needs_no_stream(tmp_path, source, redirection):
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("line", "code"),
     [

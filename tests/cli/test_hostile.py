@@ -142,6 +142,7 @@ def commands_with(folder, name):
     }
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
 def test_names_do_not_write_to_the_terminal(folder, encoding):
     commands = {}

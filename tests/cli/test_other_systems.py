@@ -140,6 +140,7 @@ def run(folder, code):
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.budget(1)
 @needs_linux
 @pytest.mark.parametrize("lacks", SYSTEMS.values(), ids=SYSTEMS)
 def test_commands_on_another_system(tmp_path, lacks):
@@ -150,7 +151,7 @@ def test_commands_on_another_system(tmp_path, lacks):
     run(tmp_path, TAKE.format(lacks=lacks) + COMMANDS)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @needs_linux
 @pytest.mark.parametrize("lacks", SYSTEMS.values(), ids=SYSTEMS)
 def test_threads_caches_and_processes_on_another_system(tmp_path, lacks):

@@ -461,7 +461,7 @@ MEASURE = """
 """
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(
     ("pattern", "small", "large"),
     [
@@ -620,6 +620,7 @@ def test_a_source_that_becomes_shorter(tmp_path, monkeypatch, capsys, pattern, c
     assert (tmp_path / "y.npy").read_bytes() == b"as it was"
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "chwb->bhwc"])
 def test_another_process_makes_the_source_shorter(tmp_path, pattern):
     """Truncate the source while a thread reads ahead: an error, no signal, and no file remains."""

@@ -52,6 +52,7 @@ def test_f_stands_for_the_axes_of_the_sum():
     np.testing.assert_array_equal(back, total)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("dtypes", "wanted"),
     [
@@ -95,6 +96,7 @@ def test_what_is_added_in_float64():
     assert complex_.tolist() == [2.0**24 + 1] * 2
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("source", ["i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize("dtype", ["f4", "c8"])
 def test_wide_integers_are_added_in_float64(source, dtype):
@@ -104,6 +106,7 @@ def test_wide_integers_are_added_in_float64(source, dtype):
         assert accumulate(pairs, "b", dtype=dtype).tolist() == [-1, -1]
 
 
+@pytest.mark.budget(0)
 def test_integers_wrap_as_numpys_do():
     for name in ("i1", "u1", "i8", "u8"):
         top = np.full(2, np.iinfo(name).max, name)

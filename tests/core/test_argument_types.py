@@ -75,6 +75,7 @@ def test_options_of_a_conversion(name):
     assert check(run) == []
 
 
+@pytest.mark.budget(7)
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
 @pytest.mark.parametrize("name", keywords(Collator, "h", "unknown"))
 @pytest.mark.parametrize("resize", [None, "bilinear"])

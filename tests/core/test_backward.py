@@ -22,6 +22,7 @@ def test_there_and_back(pattern):
     assert Converter(pattern).backward(y, like=spec).dtype == np.float64
 
 
+@pytest.mark.budget(0)
 @settings(derandomize=True, database=None)
 @given(
     st.permutations("bhwc"), st.integers(0, 3), st.lists(st.integers(1, 5), min_size=4, max_size=4)
@@ -157,6 +158,7 @@ def test_another_batch_size_needs_no_other_converter(monkeypatch):
         to_rows.backward(np.ones((8, 60), "f4"), like=np.ones((7, 4, 5, 3)))
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("channels", [(2, 0), (1,), (0, 0, 1), (2, 1, 0), (2, 1, 0, 1)])
 @pytest.mark.parametrize(
     ("pattern", "shape", "sizes"),

@@ -741,6 +741,7 @@ def test_a_block_lent_before_the_fork_comes_back_in_parent_and_child_alike():
     drop_and_take()
 
 
+@pytest.mark.budget(0)
 @pytest.mark.skipif(not POSIX, reason="needs fork")
 def test_a_fork_while_other_threads_use_the_pool():
     stop = threading.Event()

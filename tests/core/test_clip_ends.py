@@ -21,6 +21,7 @@ FORMS = {
 ROUNDING = {"float32": 0, "float64": 0, "float16": 2**-11, "bfloat16": 2**-8}
 
 
+@pytest.mark.budget(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", ROUNDING)
 @given(bounds=BOUNDS)

@@ -133,6 +133,7 @@ def calls(draw):
     return samples, layout, to, windows, keywords
 
 
+@pytest.mark.budget(0)
 @given(calls())
 def test_a_batch_is_the_conversion_of_the_stacked_windows(call):
     samples, layout, to, windows, keywords = call
@@ -211,7 +212,7 @@ def test_thresholds_of_lines_streams_and_threads(n, side):
             layoutkit.set_num_threads(before)
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(0)
 @pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
 @pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("width", [5, 16, 21, 64])
@@ -308,6 +309,7 @@ WAYS = [
 CASTS_IN_ORDER = [{}, IMAGENET, {"dtype": "float64"}]  # NumPy casts in the last
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(("pattern", "memory"), ORDERS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("formula", CASTS_IN_ORDER)
@@ -325,7 +327,7 @@ def test_memory_is_in_the_order_that_is_asked_for(pattern, memory, way, formula)
     assert str(batch.shape) in said
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("swapped", [(0, 1, 2, 3), (0, 2), (1, 3), (3,)])
 def test_samples_of_either_byte_order_make_a_native_batch(swapped):
     samples = [RNG.integers(0, 60000, (10, 12 + i, 3)).astype("u2") for i in range(4)]
@@ -674,6 +676,7 @@ def test_one_plan_serves_images_of_all_sizes_and_two_the_flipped():
     assert len(to.plan(samples, flip={"w": flips}).plans) == 2
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("layout", ["hwc", "chw", "whc"])
 def test_samples_that_lie_in_all_ways(layout):
     """Mix more strides than are cached: any order of axes, gaps, reversed and repeated axes."""

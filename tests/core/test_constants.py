@@ -96,7 +96,7 @@ REVERSED = [(), ("h",), ("w",), ("c",)]
 GAPS = [(), (..., slice(0, -1)), (slice(None), slice(None), slice(None, None, 2))]
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("pattern", ["bhwc->bhwc", "bhwc->bchw"])
 @pytest.mark.parametrize("axis", "bhwc")
 def test_constants_with_channels_reversal_and_gaps(axis, pattern):
@@ -163,6 +163,7 @@ def test_one_constant_a_sample_in_folds_and_backward_memory():
     assert "'b': (1.0, 2.0, 3.0, 4.0)" in repr(Converter("bhwc->bf", mean=mean))
 
 
+@pytest.mark.budget(0)
 def test_gradients_are_scaled_along_the_axis():
     std = {"w": np.linspace(0.5, 4, 5).tolist()}
     converter = Converter("bhwc->bchw", scale=2.0, std=std)
@@ -334,6 +335,7 @@ CLIPS = [(10, 200), (None, 99), (50, None), (-5, 1000), (7, 7)]
 CLIPS_OF_FLOATS = [(3, 40), (-2.5, 17.25), (None, 0)]
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "i4", "i8", "u8", ">i2"])
 def test_integers_that_are_only_clipped_stay_what_they_are(dtype, clip):
@@ -358,7 +360,7 @@ CLIPPED = ["f4", ">f4", "g", "u1", "f8", "i2", "f2", ml_dtypes.bfloat16]
 CONSTANTS = [({}, CLIPPED[:5]), (IMAGENET, CLIPPED), ({"mean": {"w": list(range(7))}}, CLIPPED[:4])]
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(
     ("source", "constants"),
     [(source, constants) for constants, sources in CONSTANTS for source in sources],
@@ -373,6 +375,7 @@ def test_clip_comes_before_the_formula(source, constants):
         np.testing.assert_allclose(got, wanted, rtol=3e-6, atol=1e-5)
 
 
+@pytest.mark.budget(0)
 def test_clip_of_long_runs_and_ragged_ends():
     x = RNG.normal(size=(3, 70001)).astype("f4")
     np.testing.assert_array_equal(convert(x, "bc->bc", clip=(-1, 1)), np.clip(x, -1, 1))
@@ -400,6 +403,7 @@ def test_clip_saturates_and_rounds_as_casts_do():
     assert got.tolist() == [-10, 5, 127]
 
 
+@pytest.mark.budget(0)
 def test_whole_numbers_for_integers():
     with pytest.raises(DtypeError, match=r"clip=\(0\.5, 3\) of uint8 x.*give whole numbers"):
         convert(IMAGES, "bhwc->bchw", clip=(0.5, 3))
@@ -509,7 +513,7 @@ def test_torch_notices_an_x_that_was_changed():
 # --- the inverse ----------------------------------------------------------------------
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2"])
 @pytest.mark.parametrize(
     "constants",
@@ -527,6 +531,7 @@ def test_integers_come_back_exactly(dtype, constants):
     check_inverse(dtype, constants)
 
 
+@pytest.mark.budget(0)
 def test_integers_come_back_from_constants_along_other_axes():
     check_inverse("u1", {"mean": {"w": list(range(8))}})
 

@@ -120,6 +120,7 @@ def streaming(monkeypatch):
     monkeypatch.setattr(tiling, "STREAMED_RUN", 0)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", ["u1", "f4", ODD], ids=str)
 def test_streamed_to_any_address(streaming, dtype):
     """The ends of a run outside of whole cache lines are stored, and nothing beyond the run."""
@@ -139,6 +140,7 @@ def test_streamed_to_any_address(streaming, dtype):
             assert (raw[offset + wanted.nbytes :] == 77).all()
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("around", [-1, 0, 1])
 def test_about_the_size_that_streams(around):
     items = launch.STREAM_BYTES // 4 // 64 + around
@@ -154,6 +156,7 @@ def test_about_the_longest_table(period):
         assert_same(convert(x, f"abdc->{target}"), reference_convert(x, f"abdc->{target}"))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("rank", [9, 12, 16])
 def test_more_axes_than_a_kernel_walks(rank):
     """Convert up to sixteen axes that cannot be fused, also with a cast and a formula."""

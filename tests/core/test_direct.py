@@ -156,6 +156,7 @@ def test_errors_are_those_of_python(direct):
         converter(x, out=aligned((2, 3, 5, 7)))
 
 
+@pytest.mark.budget(0)
 def test_functions_and_copies_of_converters():
     x, out = values(), np.empty(OUT, np.float32)
     for _ in range(FEWEST_CALLS + 2):
@@ -263,6 +264,7 @@ def after_many_calls(converter, x):
     return converter._direct_new
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("keywords", [{}, {"dtype": "float16", "scale": 0.5}], ids=["move", "cast"])
 def test_new_results_are_of_the_call(keywords):
     converter = Converter("bhwc->bchw", **keywords)

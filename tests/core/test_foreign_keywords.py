@@ -113,6 +113,7 @@ def check_cure(call, message):
             call(**eval(f"dict({code})"))
 
 
+@pytest.mark.budget(25)
 @pytest.mark.parametrize("names", FOREIGN)
 @pytest.mark.parametrize("function", CALLS)
 def test_a_keyword_of_another_library_is_refused_with_a_cure(function, names):

@@ -60,6 +60,7 @@ def tiles(draw):
     return x, ignore, sizes, name, antialias, draw(st.sampled_from([None, -1]))
 
 
+@pytest.mark.budget(0)
 @given(tiles())
 def test_results_are_averages_of_valid_pixels(tile):
     x, ignore, (h, w), name, antialias, fill = tile

@@ -331,7 +331,7 @@ def test_parts_of_images_are_resized():
     _assert_packs(packed, [_split_patches(x, 7, 7) for x in stack], [[2, 3], [2, 3]])
 
 
-@pytest.mark.budget(6)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("pattern", "sizes"),
     [

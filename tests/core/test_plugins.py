@@ -93,6 +93,7 @@ np.testing.assert_array_equal(view.index([0, 0]).input.values, pixels[[0, 0]])
 """
 
 
+@pytest.mark.budget(0)
 def test_arrays_of_another_library_as_outputs_gradients_and_views(toy, run):
     assert run(VIEWS, toy) == ""
 
@@ -107,6 +108,7 @@ def test_info_lists_what_is_installed(toy, run):
     ]
 
 
+@pytest.mark.budget(0)
 def test_errors_of_unknown_names_list_installed_ones(toy, run):
     opened = ERROR.format(
         "from layoutkit.data import open_index; open('x.txt', 'w').close()", "open_index('x.txt')"
@@ -185,6 +187,7 @@ def test_a_package_that_does_not_load(run, install):
     )
 
 
+@pytest.mark.budget(0)
 def test_a_decoder_that_does_not_load_leaves_others(run, install):
     install("broken", "decoders", "jxl = broken:decoder", "raise RuntimeError('no license')")
     install(
@@ -209,6 +212,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(("table", "call", "says"), WRONG)
 def test_a_wrong_object(run, install, table, call, says):
     install("wrong", table, "grid = wrong:VALUE", "VALUE = 3")

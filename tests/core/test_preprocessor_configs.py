@@ -127,6 +127,7 @@ def test_attributes_that_are_null_or_absent_have_the_defaults_of_their_class():
     assert from_preprocessor_config(full).windows.resize.filter == "bicubic"
 
 
+@pytest.mark.budget(0)
 def test_batches_have_the_layout_of_the_configuration():
     last = from_preprocessor_config({**VIT, "data_format": "channels_last"})
     assert last(make_images()).shape == (7, 24, 20, 3)

@@ -51,6 +51,7 @@ def convert_seed(seed):
 # ---- children ----------------------------------------------------------------------------
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_worker_processes_convert_after_the_parent_has(method):
     if method not in multiprocessing.get_all_start_methods():
@@ -330,6 +331,7 @@ sys.late = late
 }
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
 def test_the_interpreter_ends_at_once_and_without_a_word(code):
     assert python(START + code) == ""

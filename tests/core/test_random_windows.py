@@ -135,6 +135,7 @@ def _drawn_in_child(queue):
     queue.put(Collator("hwc->bchw", **SIZES, offset="random")(PHOTOS))
 
 
+@pytest.mark.budget(0)
 def test_processes_draw_other_windows():
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()

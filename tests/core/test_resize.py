@@ -32,7 +32,7 @@ from tests.helpers.reference import reference_convert
 from tests.helpers.resizing import FILTERS, RNG, Case, photo
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 2000, 5))
 def test_random_collations(first, resizes):
@@ -46,7 +46,7 @@ def test_random_collations(first, resizes):
 ADDED = ["b1hw", "bchw", "bhwc", "1bhw", "h1bw", "bqhwn", "(bc)hw", "b(qhw)", "h(bq)w", "chwb"]
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("fit", ["stretch", "cover", "pad"])
 @pytest.mark.parametrize("right", ADDED)
 def test_axes_that_only_the_batch_has(right, fit):
@@ -400,7 +400,7 @@ def test_integers_are_rounded_to_the_nearest_and_limited():
     assert_same(made[0], np.rint(exact).clip(0, 255).astype(np.uint8))
 
 
-@pytest.mark.budget(9)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("name", "antialias"), [("bilinear", True), ("bilinear", False), ("area", True)]
 )

@@ -63,6 +63,7 @@ def random_sums(draw):
     return size, draw(layouts), parts, draw(dtypes), draw(how)
 
 
+@pytest.mark.budget(0)
 @given(random_sums())
 def test_any_layouts_and_dtypes(tiny_tiles_always, case):
     size, layout, parts, result, how = case
@@ -97,6 +98,7 @@ def test_folds_on_either_side(tiny_tiles, layout):
     )
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("shape", [(16, 112, 7, 100), (8, 120, 14, 100), (32, 104, 28, 100)])
 def test_parts_whose_last_block_of_rows_is_long(shape):
     """A last block of up to 127 rows did not fit the scratch area, which once raised an error."""
@@ -105,6 +107,7 @@ def test_parts_whose_last_block_of_rows_is_long(shape):
     assert_same(accumulate(parts, "bchw"), reference_sum(parts, "bchw", "f4", BF16))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16", "i8"])
 @pytest.mark.parametrize("channels", [3, 15, 16, 17, 32, 48, 50])
 @pytest.mark.parametrize("pixels", [(1, 3), (2, 2), (1, 7), (4, 4), (5, 13)])
@@ -125,6 +128,7 @@ def sum_from_left(arrays):
     return total
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("shape", [(64, 4, 8, 16), (70, 5, 7, 40), (2, 9, 31, 64)])
 @pytest.mark.parametrize("dtype", ["f4", BF16])
 def test_large_parts_whose_next_block_is_prefetched(tiny_tiles, monkeypatch, shape, dtype):
@@ -161,6 +165,7 @@ def test_folds_that_share_no_nest():
     np.testing.assert_array_equal(total, x.ravel() + y.ravel() + x.ravel())
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 def test_integers_in_any_layout(tiny_tiles, dtype):
     info = np.iinfo(dtype)
@@ -178,6 +183,7 @@ def test_integers_in_any_layout(tiny_tiles, dtype):
         accumulate(mixed, "bhwc")
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
 def test_complex_numbers(tiny_tiles, dtype):
     parts = [
@@ -188,6 +194,7 @@ def test_complex_numbers(tiny_tiles, dtype):
     assert_same(accumulate(parts, "bchw"), reference_sum(parts, "bchw", dtype, dtype))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", [">f4", "float8_e5m2", ">i2"])
 def test_dtypes_that_kernels_do_not_know(dtype):
     parts = [(values([SIZES[a] for a in of], dtype), of) for of in ("bhwc", "chwb", "bchw")]
@@ -196,6 +203,7 @@ def test_dtypes_that_kernels_do_not_know(dtype):
     assert_same(accumulate(parts, "chwb"), wanted)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("dtype", "how"),
     [

@@ -77,6 +77,7 @@ def test_other_formulas_of_bytes_do_not_warn(keywords):
     assert not caught(convert, PHOTOS, "bhwc->bchw", **keywords)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", ["float32", "uint16", "int8"])
 def test_other_dtypes_do_not_warn(dtype):
     assert not caught(convert, PHOTOS.astype(dtype), "bhwc->bchw", mean=0.24, std=STD)

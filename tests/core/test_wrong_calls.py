@@ -426,6 +426,7 @@ def test_a_wrong_call_is_explained(call, arguments, error, words, _):
 FOLLOWED = [row for row in TABLE if row[-1] is not None]
 
 
+@pytest.mark.budget(21)
 @pytest.mark.parametrize(("call", "_", "error", "words", "advised"), FOLLOWED, ids=ids(FOLLOWED))
 def test_the_advice_works(call, _, error, words, advised):
     run(call, advised)

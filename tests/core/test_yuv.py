@@ -176,7 +176,7 @@ PATTERNS = [
 ]  # fmt: skip
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize(
     "keywords",

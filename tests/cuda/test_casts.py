@@ -39,6 +39,7 @@ extern "C" __global__ void casts(const Params params, const Pointers pointers) {
 """.replace("        CASES\n", CASES)
 
 
+@pytest.mark.budget(3)
 @pytest.mark.filterwarnings("ignore:invalid value")  # of NaN, in the reference
 @pytest.mark.parametrize("clip", [False, True], ids=["plain", "saturating"])
 @pytest.mark.parametrize("of", DTYPES)

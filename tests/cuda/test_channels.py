@@ -56,6 +56,7 @@ def test_pixels_of_few_channels(pattern, count, order, pixels):
     check(x, pattern, order, family, **per_channel)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("view", ["whole", "first three", "backward"])
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->bhwc", "bhwc->chwb"])
 def test_nothing_is_read_beyond_the_last_channel(pattern, view):
@@ -66,6 +67,7 @@ def test_nothing_is_read_beyond_the_last_channel(pattern, view):
         check(x, pattern, order)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("shift", [0, 1, 3])
 @pytest.mark.parametrize("order", [(3, 7, 5), (6, 1), (5, 4, 3, 0, 9)])
 def test_some_channels_of_large_pixels(order, shift):
@@ -75,6 +77,7 @@ def test_some_channels_of_large_pixels(order, shift):
     check(x, "bhwc->bhwc", order, "gather", shift=shift)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(
     ("pattern", "shape", "family"),
     [
@@ -110,6 +113,7 @@ def test_channels_around_other_planes(pattern, shape, family):
     check(x, pattern, (1, 0, 3), **FORMULA)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("pattern", ["bchw->bhwc", "bhwc->bchw", "bhwc->bhwc"])
 def test_many_channels_in_any_order(pattern):
     order = tuple(RNG.permutation(40)[:16].tolist())

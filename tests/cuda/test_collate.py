@@ -330,6 +330,7 @@ def test_a_graph_cannot_capture_the_upload_of_the_table(gpu):
     assert graph[0].nodes == []
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("keywords", [{}, {**FORMULA, "resize": "bilinear"}], ids=["move", "sum"])
 def test_fixed_windows_of_one_array_are_described_once(gpu, monkeypatch, keywords):
     """Test arrays and outputs at other addresses: their alignments select the kernel."""

@@ -314,6 +314,7 @@ def test_sums_of_many_short_floats_are_rounded_once(gpu, count):
     check_result(accumulate([(gpu.array(part), name) for part, name in parts], "bc"), wanted)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("dtypes", [("f4", "f8"), ("f2", BF16), ("i4", "i1"), ("c8", "f4")])
 def test_sums_of_several_dtypes(gpu, dtypes):
     parts = [(np.arange(-12, 12).reshape(2, 3, 4).astype(dtype), "bcw") for dtype in dtypes]

@@ -68,6 +68,7 @@ def odd(shape, dtype, extra):
     return np.lib.stride_tricks.as_strided(room, shape, ((inner + extra) * item, *steps))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("keywords", [{}, {"dtype": "f4"}], ids=["move", "cast"])
 @pytest.mark.parametrize(("pattern", "shape", "dtype"), ODD)
 def test_batches_that_begin_anywhere(pattern, shape, dtype, keywords):

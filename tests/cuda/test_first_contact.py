@@ -26,6 +26,7 @@ def contact(monkeypatch):
     return module
 
 
+@pytest.mark.budget(0)
 def test_steps_that_fail_or_hang_do_not_affect_the_others(contact, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(contact, "GRACE", 1.0)
     report = tmp_path / "report.md"

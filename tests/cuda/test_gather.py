@@ -34,7 +34,7 @@ def check(shape, pattern, **keywords):
             assert_same(prepared(x, pattern, **keywords)(order=order), wanted)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("near", [LEAST_TURNS - 1, LEAST_TURNS, LEAST_TURNS + 1, 7, 8, 9, 17])
 def test_turns_along_the_nearest_loop(near):
     check((101, near, 3), "abc->bac", dtype="f4")

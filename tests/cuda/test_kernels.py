@@ -65,6 +65,7 @@ def compare(*cases):
 EDGES = (1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("dtype", ITEMS)
 def test_tile_edges(dtype):
     """Test lengths near the edges of words and tiles, on both axes of a transpose."""
@@ -79,6 +80,7 @@ def test_tile_edges(dtype):
 IMAGES = ("bhwc->bchw", "bchw->bhwc", "bhwc->chwb", "chwb->bchw")
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("dtype", ITEMS)
 def test_images(dtype):
     sizes = dict(zip("bhwc", (17, 3, 9, 32), strict=True))
@@ -139,6 +141,7 @@ ANYWHERE = [
 ]  # fmt: skip
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("shift", [0, 9])
 def test_rows_that_begin_anywhere(shift, monkeypatch):
     monkeypatch.setattr(policy, "FEW_TILES", 0)
@@ -173,6 +176,7 @@ SIZES = [(127, 129), (128, 128), (129, 127), (111 + 112, 255), (224, 257), (225,
          (240, 144), (241, 145)]  # fmt: skip
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("side", ["x backwards", "x with gaps", "out with gaps"])
 @pytest.mark.parametrize("dtype", ["u1", "u2"])
 def test_edges_of_rows_that_begin_anywhere(dtype, side, monkeypatch):
@@ -224,6 +228,7 @@ def test_coefficients_along_small_images(monkeypatch):
     compare(*cases)
 
 
+@pytest.mark.budget(0)
 def test_axes_of_two_loops_with_gaps(monkeypatch):
     """Test inner loops that are not whole words and do not begin at multiples of a word."""
     monkeypatch.setattr(policy, "FEW_TILES", 0)
@@ -317,6 +322,7 @@ def test_a_formula_reads_no_constants_behind_the_last(pattern, shape, room):
     assert_same(np.ascontiguousarray(converted(x, pattern, out, **formula)), wanted)
 
 
+@pytest.mark.budget(0)
 def test_casts_and_formulas_of_lines(monkeypatch):
     monkeypatch.setattr(policy, "FEW_TILES", 0)
     formula = {"dtype": "f4", "mean": MEAN, "std": STD}
@@ -361,6 +367,7 @@ def test_channels_of_two_axes_in_another_order(
         compare((x, pattern, {"shift": 4 * shift, **keywords}))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("shift", [0, 1])
 def test_channels_that_stay_side_by_side(shift):
     """Test runs with periodic coefficients, over several blocks, words and partial words."""
@@ -391,6 +398,7 @@ def test_channels_that_stay_with_gaps_between_pixels(side):
 RUNS = (1, 3, 4, 16, 255, 256, 257, 1023, 1024, 1025)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("dtype", ["u1", "u4", "c16"])
 def test_copies_of_runs(dtype):
     arrays = [copied(random_array(RNG, (3, 5, run), dtype), 0) for run in RUNS]
@@ -494,6 +502,7 @@ HOW = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+@pytest.mark.budget(0)
 @quick
 @given(moves(), st.sampled_from(["u1", "u2", "u4", "c16"]), st.sampled_from(LAYINGS), HOW)
 def test_any_move(move, dtype, laying, how):
@@ -594,6 +603,7 @@ def test_a_formula_in_float64_is_rounded_once():
         assert_same(converted(x, pattern, dtype="f2", mean=1.0), np.ascontiguousarray(wanted))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("source", ["i4", "u4", "i8", "u8"])
 def test_a_formula_of_wide_integers_is_computed_in_float64(source):
     top = 2**31 - 1
@@ -638,6 +648,7 @@ def test_a_saturating_formula():
     compare((x, "bwc->bcw", keywords))
 
 
+@pytest.mark.budget(0)
 def test_sides_of_a_cast_on_any_of_its_addresses():
     values = numbers((2, 48, 64), "u2")
     compare(*[(copied(values, here), pattern, {"dtype": "f4", "shift": there})
@@ -674,6 +685,7 @@ def test_sums_of_many_layouts(layout, order):
     assert_same(got, wanted_sum(parts, layout))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("result", ["f2", BF16, "f4", "f8"], ids=str)
 def test_sums_of_many_dtypes(result):
     sizes = {"b": 5, "w": 42, "c": 33}
@@ -703,6 +715,7 @@ def test_sums_about_the_edges_of_boxes(size):
     compare_sums([(spread((size, 70), "f4"), "bc"), (spread((70, size), "f4"), "cb")], "bc")
 
 
+@pytest.mark.budget(0)
 def test_sums_of_whole_words_in_many_boxes():
     """Test words of 16 bytes in boxes that are full, partial or empty."""
     sizes = {"b": 40, "w": 100, "c": 36}
@@ -721,7 +734,7 @@ BOXES = {
 }  # fmt: skip
 
 
-@pytest.mark.budget(4)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("more", [-1, 0, 1], ids=["below", "at", "above"])
 @pytest.mark.parametrize("is_wide", [True, False], ids=["words", "items"])
 @pytest.mark.parametrize("dtypes", BOXES, ids=str)
@@ -807,6 +820,7 @@ def test_sums_of_any_strides(laying):
 # ---- no access is unordered --------------------------------------------------------------
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("dtype", ["u1", "u4"])
 @pytest.mark.parametrize("pattern", ["bwc->bcw", "bcw->bwc"])
 def test_threads_do_not_race(pattern, dtype):

@@ -74,6 +74,7 @@ def test_arrays_that_are_far_apart(room, pattern, shape, sign):
             assert_same(out, reference_convert(values, pattern))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("pattern", ["abcd->dacb", "abcd->bdac"])
 def test_boxes_of_rows_that_are_far_apart(room, pattern):
     values = random_array(RNG, (3, 2, 5, 40), "u2")
@@ -157,6 +158,7 @@ def test_sums_that_are_far_apart(room, which, axis, sign):
     assert_same(out, wanted)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_parts_that_are_read_item_by_item_are_far_apart(room, sign):
     """Test boxes without room for the last part's own axis, whose items are read one by one."""

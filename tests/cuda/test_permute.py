@@ -57,6 +57,7 @@ def test_any_order_of_loops(pattern, shape, dtype, keywords, shift):
     check(numbers(shape, dtype, shift * max(sizes)), pattern, **keywords)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("axis", "abcd")
 @pytest.mark.parametrize("pattern", ["abcd->cadb", "abcd->dbac", "abcd->badc"])
 def test_coefficients_along_any_axis(pattern, axis):
@@ -87,6 +88,7 @@ def test_sources_with_gaps(pattern, shape, dtype, how):
         assert_same(prepared(x, pattern)(), wanted)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("words", [1, 2, 8])
 def test_rows_and_runs_of_whole_words(words, more):
@@ -109,6 +111,7 @@ def test_loops_that_boxes_divide(word, more):
     assert check(x, "abc->acb", lengths=(512,), word=word)["COUNTS"] == "70,512"
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("shape", [(9, 31, 35), (2, 70, 300)])
 def test_barriers_order_all_accesses(shape):
     x = numbers(shape)

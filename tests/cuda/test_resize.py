@@ -17,6 +17,7 @@ SIZES = {"h": 16, "w": 20}
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 200, 5))
 def test_random_collations(gpu, first, resizes):
@@ -70,6 +71,7 @@ def test_windows_are_those_of_the_cpu(gpu, filter_name, options):
     assert_same(values_of(out), values_of(found))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->chwb", "chw->bhwc"])
 def test_fill_values_are_flipped_with_their_channels(gpu, pattern):
     photos = [x if pattern[0] == "h" else x.transpose(2, 0, 1) for x in PHOTOS]

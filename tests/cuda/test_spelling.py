@@ -75,6 +75,7 @@ SPELT = {
 }  # fmt: skip
 
 
+@pytest.mark.budget(1)
 @needs_nvrtc
 @pytest.mark.parametrize("name", SPELT)
 def test_floats_are_computed_by_these_instructions_alone(name):

@@ -88,6 +88,7 @@ def check(samples, pattern, case, how=None, shift=0, **options):
     assert_same(found, cropped(samples, pattern, **case, **options))
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(
     ("pattern", "keywords"),
@@ -141,6 +142,7 @@ def test_samples_about_the_lines_of_a_tile(count, dtype):
     check(samples_of([(9, 11, 3)] * count), "hwc->chwb", {}, h=8, w=7, dtype=dtype)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("pattern", "shape", "sizes"),
     [
@@ -164,6 +166,7 @@ def test_values_of_channels_that_stay_side_by_side(channels):
     check(samples, "hwc->bhwc", case, h=8, w=12, dtype="f4", mean=values)
 
 
+@pytest.mark.budget(0)
 def test_strides_of_samples_and_of_the_output():
     raw, (x,) = together([RNG.integers(0, 100, (20, 31, 3), np.uint8)], 5)
     for view in (x[::-1], x[:, ::-2], x[..., ::-1], x.transpose(1, 0, 2), x[:, 3:20]):
@@ -204,6 +207,7 @@ def resized(samples, axes, name, sizes, **call):
     return np.stack(windows)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("name", ["nearest", "bilinear", "bicubic", "lanczos", "area"])
 @pytest.mark.parametrize(
     ("shape", "size"),
@@ -222,6 +226,7 @@ def test_resized_windows_by_the_definition(name, shape, size, pattern):
         np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3)
 
 
+@pytest.mark.budget(0)
 def test_sums_do_not_depend_on_the_tile():
     """Test that all bits are equal in all layouts, alone and beside other samples."""
     samples = samples_of([(50, 700, 3), (31, 44, 3)])
@@ -258,6 +263,7 @@ def test_rows_outside_of_a_sample_are_not_those_of_another_channel():
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-3)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("axes", ["t", "h", "w", "th", "tw", "thw"])
 def test_any_axes_are_resized(axes):
     samples = samples_of([(7, 20, 31), (9, 12, 33)] if len(axes) == 3 else [(7, 20, 31)] * 2, "f4")
@@ -324,6 +330,7 @@ def test_barriers_order_all_accesses(shapes, keywords, pattern):
     assert_same(collated(samples, pattern, how={"mode": "threads"}, **keywords), wanted)
 
 
+@pytest.mark.budget(0)
 def test_only_the_items_of_a_sample_are_read():
     """Test lines that end with partial words; the sanitizer watches both ends of the memory."""
     for shift in range(16):

@@ -56,6 +56,7 @@ def test_kept_inputs_end_with_a_result_or_an_error_of_layoutkit(inputs, tmp_path
     assert {name: error for name, error in wrong.items() if error is not None} == {}
 
 
+@pytest.mark.budget(0)
 def test_damaged_inputs_end_with_a_result_or_an_error_of_layoutkit(inputs, tmp_path):
     wrong = {}
     for number in range(MUTATIONS):
@@ -132,6 +133,7 @@ OUTCOMES = {
 }
 
 
+@pytest.mark.budget(1)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="inputs are opened in forked children")
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_a_planted_outcome_is_reported(name, inputs, tmp_path, monkeypatch, capfd):

@@ -239,6 +239,7 @@ def deep(*shape):
     return values
 
 
+@pytest.mark.budget(5)
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("channels", [None, 1, 2, 3, 4])
 @pytest.mark.parametrize("bits", [8, 16])

@@ -55,6 +55,7 @@ def kept(path):
 # ---- a later process ---------------------------------------------------------------------
 
 
+@pytest.mark.budget(0)
 def test_a_second_process_finds_the_cache_and_imports_no_numba(filled):
     folder, files = filled
     assert python(CONVERT, LAYOUTKIT_CACHE_DIR=folder) == CACHED
@@ -110,6 +111,7 @@ def test_the_file_of_another_kernel_is_a_miss(path):
     assert object_cache.read(path, KEY) is None
 
 
+@pytest.mark.budget(0)
 def test_a_process_compiles_again_what_is_damaged(filled):
     folder, files = filled
     for name, data in files.items():
@@ -441,6 +443,7 @@ def test_links_in_a_circle_are_no_folder(tmp_path):
     assert not object_cache.is_trusted(tmp_path / "x")
 
 
+@pytest.mark.budget(0)
 @needs_owners
 def test_the_code_of_a_folder_that_is_not_trusted_never_runs(filled, tmp_path):
     folder, files = filled
@@ -603,7 +606,7 @@ def test_a_child_forked_during_a_compilation_can_compile():
 # ---- settings of Numba -------------------------------------------------------------------
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("variable", [{"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_OPT": "0"}])
 def test_kernels_do_not_depend_on_settings_for_debugging(variable):
     same = CONVERT + "from numba import config\nprint(config.DISABLE_JIT, int(config.OPT))"

@@ -117,6 +117,7 @@ def test_kernels_are_right_on_other_cpus(name, sweeps):
     assert int(kernels) > 18
 
 
+@pytest.mark.budget(0)
 @needs_x86
 def test_without_hardware_for_float16_numpy_converts_it():
     """Code of LLVM for such CPUs would call a library function that does not exist."""
@@ -222,7 +223,7 @@ def test_bytes_become_floats_in_vectors(name, register):
 
 
 @needs_x86
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @by_register
 def test_half_floats_are_converted_in_vectors(name, register):
     assert has(listings(name)["f4-f2"], rf"vcvtps2ph .*%{register}")

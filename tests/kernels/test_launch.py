@@ -57,6 +57,7 @@ CASES = [
 ]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize(("pattern", "shape"), CASES, ids=lambda case: str(case))
 @pytest.mark.usefixtures("streaming")
@@ -219,7 +220,7 @@ def no_tables(monkeypatch):
     monkeypatch.setattr(tiling, "loop_offsets", lambda loops, side, count: (0,) * count)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.usefixtures("no_tables")
 @pytest.mark.parametrize("item", ["i1", "f2", "f4", "f8", "f8 pairs"])
 def test_every_part_that_is_added_fits_the_scratch_area(item):

@@ -78,6 +78,7 @@ def cases(draw):
     return left, options, call, samples, np.stack(windows)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("box_bytes", [1, 64, 1 << 15])
 @given(case=cases(), data=st.data())
 def test_windows_equal_indexing(case, data, box_bytes):
@@ -96,7 +97,7 @@ def test_windows_equal_indexing(case, data, box_bytes):
     assert_same(again, made)
 
 
-@pytest.mark.budget(4)
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "float32", "bool"])
 @pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc"])
 def test_moved_windows_are_converted_in_the_same_pass(pattern, dtype):

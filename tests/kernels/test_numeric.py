@@ -76,6 +76,7 @@ def cast():
     return run
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("source", DTYPES)
 def test_casts_are_numpys(source, cast):
     values = every_value(as_dtype(DTYPES[source].library))

@@ -6,6 +6,8 @@ a separate process with a separate cache folder.
 
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.children import python
 from tests.helpers.recipes import blocks
 
@@ -71,6 +73,7 @@ assert microkernels() == {"reverse", "flip-1"}, microkernels()
 """
 
 
+@pytest.mark.budget(0)
 def test_a_kernel_is_one_module_one_row_and_one_tiling(tmp_path):
     added = tmp_path / "added"
     cache = tmp_path / "cache"

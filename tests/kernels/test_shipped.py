@@ -74,6 +74,7 @@ def test_a_level_that_has_no_such_kernel_is_a_miss(objects):
     assert found(features("x86-64-v4")) is None
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_planner_of_a_level_knows_its_cpu(name):
     """The planner of a level uses the register width and float16 support that all its CPUs have."""
@@ -292,6 +293,7 @@ def test_on_a_terminal_it_is_said_where_nothing_is_kept():
     assert said.endswith("not kept, `layoutkit info` says why\r\n")
 
 
+@pytest.mark.budget(0)
 def test_nothing_is_said_where_stderr_is_no_terminal(tmp_path):
     process = start(ONE, LAYOUTKIT_CACHE_DIR=tmp_path)
     assert process.communicate(timeout=120) == ("", "")

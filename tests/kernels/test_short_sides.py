@@ -52,6 +52,7 @@ def test_moves_with_a_short_side(item, side, length):
     check("bcp->bpc", (3, side, length), DTYPES[item])
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("length", [17, 65, 1000])
 @pytest.mark.parametrize(("item", "side"), SIDES, ids=str)
 @pytest.mark.usefixtures("streaming")
@@ -60,6 +61,7 @@ def test_casts_with_a_short_side(item, side, length):
     check("bcp->bpc", (2, side, length), DTYPES[item], dtype=CASTS[item])
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("nbytes", RUNS)
 @pytest.mark.usefixtures("streaming")
 def test_runs_of_every_length(nbytes):
@@ -68,7 +70,7 @@ def test_runs_of_every_length(nbytes):
     check("abcn->cban", (3, 4, 5, nbytes), "int16")
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 @pytest.mark.usefixtures("streaming")
 def test_runs_that_fill_a_block_of_joined_rows(count):
@@ -92,6 +94,7 @@ def test_rows_with_gaps_and_reversed_rows():
         np.testing.assert_array_equal(Converter("abc->bac")(part), wanted)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("channels", [2, 3, 4, 5])
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64"])
 @pytest.mark.usefixtures("streaming")
@@ -154,6 +157,7 @@ def test_a_loop_that_fits_both_sides_lengthens_the_shorter_one():
     assert sides == [24, 399]
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(
     "strides", [(104, 2, 0), (-104, 2, 0), (104, -2, 2), (2, 104, 40)], ids=str
 )
@@ -174,6 +178,7 @@ def test_positions_that_do_not_lie_in_order_end_with_the_memory(strides):
         np.testing.assert_array_equal(Converter(pattern, **sizes)(x), wanted)
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(
     ("pattern", "shape", "axis"),
     [

@@ -126,6 +126,7 @@ def test_the_channel_axis_is_named_c_among_names():
     )
 
 
+@pytest.mark.budget(0)
 def test_names_in_repr_pickle_plan_specs_and_sums():
     pattern = "batch (height width) c -> batch c height width"
     converter = Converter(pattern, height=4)
@@ -198,6 +199,7 @@ def test_dots_are_any_number_of_axes(lead):
     np.testing.assert_array_equal(again(x), y)
 
 
+@pytest.mark.budget(0)
 def test_dots_with_folds_formulas_and_sums():
     x = numbered(2, 7, 12, 3).astype(np.uint8)
     unfold = Converter("...(hw)c->...chw", h=3)

@@ -35,6 +35,7 @@ def test_in_a_child():
 """
 
 
+@pytest.mark.budget(0)
 @pytest.mark.skipif(os.name == "nt", reason="no signals between processes")
 def test_interrupts_work_where_the_shell_ignores_them(tmp_path):
     (tmp_path / "test_interrupted.py").write_text(INTERRUPTED)

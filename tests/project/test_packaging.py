@@ -180,6 +180,7 @@ def test_the_steps_of_a_release_name_files_and_targets_that_there_are():
         assert (HOME / link).exists(), link
 
 
+@pytest.mark.budget(0)
 def test_what_is_imported_is_declared():
     """Every import of the installed code is the standard library's or a declared package's."""
     requirements = PROJECT["project"]["dependencies"]

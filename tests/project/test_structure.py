@@ -62,6 +62,12 @@ def room(module):
 
 
 @cache
+def tree_of(path):
+    """Return the parsed source of a file."""
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(module, types=False):
     """Return the modules of the package that a module imports, with `types` also for types."""
     return list(_imports(module, types))
@@ -69,7 +75,7 @@ def imports(module, types=False):
 
 def _imports(module, types):
     path = MODULES[module]
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     package = ["layoutkit", *module.split(".")] if module else ["layoutkit"]
     if path.name != "__init__.py":
         package.pop()
@@ -215,9 +221,10 @@ DECISIONS = {
 }
 
 
+@cache
 def calls_by_name(module):
     """Return the names of the functions and classes that a module calls or passes on."""
-    tree = ast.parse(MODULES[module].read_text())
+    tree = tree_of(MODULES[module])
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = [each for node in calls for each in (node.func, *node.args)]
     return {node.id for node in called if isinstance(node, ast.Name)}
@@ -261,7 +268,7 @@ def test_functions_are_short():
     lengths = sorted(
         node.end_lineno - node.lineno + 1
         for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef)
     )
     assert statistics.median(lengths) <= MEDIAN_LINES
@@ -303,7 +310,7 @@ def test_docstrings_do_not_begin_with_a_question_word():
     paths = [*MODULES.values(), *(HOME / "building").glob("*.py"), *(HOME / "demo").glob("*.py")]
     wrong = []
     for path in paths:
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+        nodes = [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
         for text in filter(None, map(ast.get_docstring, nodes)):
             if re.split(r"\W", text)[0] in QUESTIONS or text.startswith("The same"):
                 wrong.append(f"{path.relative_to(HOME)}: {text.splitlines()[0]}")
@@ -343,7 +350,7 @@ def prose_of(path):
     blocks = "\n".join(line.strip() for line in lines).split("\n\n")
     if path.suffix == ".py":
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+        nodes = [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
         blocks += filter(None, map(ast.get_docstring, nodes))
     return [" ".join(block.split()) for block in blocks if block.strip()]
 
@@ -390,7 +397,7 @@ def test_tests_use_few_private_names():
     used = [
         f"{path.relative_to(HOME)}:{node.lineno} {name}"
         for path in (HOME / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         for name in _names_used(node)
         if name.startswith("_") and not name.endswith("__") and name not in PUBLIC_NAMES
     ]

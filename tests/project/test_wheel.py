@@ -188,6 +188,7 @@ def test_a_cpu_without_avx2_compiles(site):
     assert first(site, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse,+sse2") == COMPILED
 
 
+@pytest.mark.budget(0)
 @needs_avx2
 def test_show_config_says_where_a_kernel_is_from(site):
     assert "-u1-f4-run-0-0-0 (shipped)" in first(site, "layoutkit.show_config()")
@@ -314,6 +315,7 @@ for kind in ("wheel", "sdist", "editable"):
 """
 
 
+@pytest.mark.budget(0)
 def test_only_a_wheel_with_objects_needs_the_compiler(tmp_path):
     source = copied(tmp_path)
     for objects, compiler in (("all", True), ("", False), ("none", False)):

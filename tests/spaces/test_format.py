@@ -477,6 +477,7 @@ def test_sparse_dtypes_that_scipy_lacks():
 
 
 # Each pair needs two kernels.
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("here", "there"),
     [

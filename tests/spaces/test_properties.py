@@ -46,6 +46,7 @@ def test_split_and_undo_is_the_identity(space, n, seed):
     assert_batches_equal(vectors.undo_format_as(result, space), batch)
 
 
+@pytest.mark.budget(0)
 @quick
 @given(trees(("float32", "uint8", "int32")), st.data(), NS)
 def test_leaf_by_leaf_and_undo_is_the_identity(space, data, n):

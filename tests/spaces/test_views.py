@@ -99,6 +99,7 @@ def test_a_wrong_batch_gets_no_view():
 # ---- results by space --------------------------------------------------------------------
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("axes", AXES)
 def test_a_result_by_space_equals_format_as(axes):
     space = Conv2DSpace((2, 3), 4, axes)

@@ -91,6 +91,7 @@ def test_workers_of_torch_are_known_without_importing_it(monkeypatch, loaded):
     assert limits.is_worker_process() is loaded
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_multiprocessing_use_one(method):
     if method not in multiprocessing.get_all_start_methods():
@@ -210,6 +211,7 @@ FIRST_USES = {
 }
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("use", FIRST_USES.values(), ids=FIRST_USES)
 def test_a_wrong_bound_is_raised_at_the_first_use_of_the_pool_and_not_at_import(use):
     code = f"""

@@ -50,6 +50,7 @@ def brought_back(grad, layout, base="bhwc"):
 # ---- one gradient ------------------------------------------------------------------------
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("layout", "dtype"),
     [*itertools.product(LAYOUTS, ["f8", "f4"]), ("bhwc", "f2"), ("bhwc", BF16), ("bchw", "f2")],
@@ -195,6 +196,7 @@ def test_an_earlier_sum_is_never_written():
 # ---- dtypes ------------------------------------------------------------------------------
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize(
     ("base", "dtypes", "wanted"),
     [
@@ -247,6 +249,7 @@ def test_what_is_added_in_float64():
     assert (narrow.backward_get() == 260).all()  # bfloat16 alone would stay at 256
 
 
+@pytest.mark.budget(0)
 def test_an_integer_result_takes_any_floating_gradient():
     view = ImageView("bhwc", np.ones(SHAPE, "u1"))
     view.forward_get("bchw")
@@ -288,6 +291,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.budget(0)
 @settings(derandomize=True, database=None)
 @given(st.sampled_from(KINDS), st.data())
 def test_inner_products_are_kept(kinds, data):
@@ -338,6 +342,7 @@ def test_finite_differences_through_the_forward(kind, base, shape, layouts):
         assert abs(slope - total[place]) < 1e-6 * max(1, abs(slope))
 
 
+@pytest.mark.budget(0)
 def test_the_sum_is_what_accumulate_makes():
     view, grads = consumed(X.astype("f4"), LAYOUTS, ["f4", "f8", "f2", None, "f4"])
     for layout, grad in zip(LAYOUTS, grads, strict=True):

@@ -153,6 +153,7 @@ def test_the_gradient_of_integer_labels():
     assert view.backward_get().dtype == np.float64
 
 
+@pytest.mark.budget(0)
 @settings(derandomize=True, database=None)
 @given(
     st.lists(st.sampled_from(["b", "bt", "tb"]), min_size=2, max_size=6),

@@ -33,6 +33,7 @@ def wanted(x, factor):
     return ((x * np.float32(2 * factor)).astype("f8") + factor).astype("f4")
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize(
     ("layout", "shapes"),
     [("chwb", [(3, 4, 5, 2), (1, 4, 5, 2), (1, 2, 5, 7)]), ("hbwc", [(3, 2, 4, 5), (6, 2, 4, 5)])],
@@ -172,6 +173,7 @@ print(lent, buffers.stats()["held"] - held)
 """
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("samples", [48, 60])
 def test_a_loop_that_drops_its_arrays_needs_no_new_memory(samples):
     loop = LOOP.replace("SAMPLES", str(samples))
@@ -220,6 +222,7 @@ print(faults() - before, buffers.stats()["misses"] - misses)
 """
 
 
+@pytest.mark.budget(0)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts page faults")
 def test_a_hundred_batches_fault_no_pages():
     pages, misses = map(int, python(FAULTS).split())

@@ -127,6 +127,7 @@ def chains(draw):
     return shape, keys, places
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("kind", [np.asarray, StrictLike])
 @settings(max_examples=250, deadline=None, derandomize=True, database=None)
 @given(chain=chains())

@@ -227,6 +227,7 @@ def test_a_page_has_no_more_bytes_than_it_may(case, monkeypatch):
         open_index(url)
 
 
+@pytest.mark.budget(0)
 def test_http_is_read_without_a_second_client():
     code = (
         "import sys; sys.modules['aiohttp'] = sys.modules['fsspec'] = None\n"

@@ -80,7 +80,7 @@ def told(batches):
     ]
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(0)
 def test_a_state_after_an_interrupt_is_that_behind_what_was_handed_out(made):
     with made() as whole:
         wanted, dropped = told(whole), whole.dropped

@@ -103,6 +103,7 @@ def kept_numbers(source, limit, **options):
     return {*range(len(source["x"]))} - {*numbers[first:]}, used
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("count", [10, 127, 128, 129, 500])
 def test_the_same_records_are_kept_in_every_run(count):
     source = {"x": np.arange(count)}
@@ -319,6 +320,7 @@ def use_shared(cache, queue):
         queue.put((values, batches.stats().cache_hits))
 
 
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_processes_share_a_cache(start):
     context = multiprocessing.get_context(start)

@@ -203,7 +203,7 @@ every_name = pytest.mark.parametrize("name", NAMES)
 both = pytest.mark.parametrize("batches", [False, True], ids=["items", "batches"])
 
 
-@pytest.mark.budget(40)
+@pytest.mark.budget(5)
 def test_resume_from_every_position_over_three_epochs(case):
     whole = case.make()
     epochs = [case.items(whole) for _ in range(4)]
@@ -270,6 +270,7 @@ def test_set_epoch_keeps_a_loop_that_is_there(case):
     assert owner.epoch == 2
 
 
+@pytest.mark.budget(67)
 @pytest.mark.parametrize("by", ["loop", "reset", "set_epoch", "load_state_dict"])
 def test_something_newer_ends_the_older_loop(case, by):
     owner = case.make()

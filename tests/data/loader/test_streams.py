@@ -499,6 +499,7 @@ def test_a_generator_is_closed_at_the_end_of_a_loop():
     assert closed == [True, True]
 
 
+@pytest.mark.budget(0)
 def test_memory_is_flat_over_many_records_and_epochs():
     def source():
         for i in range(2000):

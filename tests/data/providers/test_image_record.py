@@ -90,6 +90,7 @@ def test_it_is_a_provider(path):
         np.testing.assert_array_equal(target, provider.get(batches[1], "data").input)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("layout", ["bchw", "bhwc", "b(hwc)", "chwb", "hwcb"])
 @pytest.mark.parametrize("varies", [False, True])
 def test_layouts(path, layout, varies):
@@ -109,6 +110,7 @@ def test_layouts(path, layout, varies):
         np.testing.assert_allclose(data, expected.reshape(data.shape), rtol=1e-6)
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "float16", "float64"])
 def test_dtypes(path, dtype):
     data, _ = real(epoch(path, dtype=dtype, mean=100, std=2, mirror=True))

@@ -189,6 +189,7 @@ def test_parts_have_orders_and_states_of_their_own(make):
         second.load_state_dict(first.state_dict())
 
 
+@pytest.mark.budget(6)
 @of_all
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("shuffle", [False, True])

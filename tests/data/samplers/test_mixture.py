@@ -381,6 +381,7 @@ def test_samples_of_many_sizes_fit():
         assert [sorted(map(len, batch.input)) for batch in batches] == [[1, 2, 3, 4, 5]]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("on_end", ["stop", "repeat", "drop"])
 def test_a_mixture_of_decoded_records_is_cached_and_resumes(tmp_path, on_end):
     for number in range(9):
