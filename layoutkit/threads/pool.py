@@ -38,7 +38,7 @@ KEEP_GIL_BYTES = 128 << 10
 # Below this size, a second thread saves no more than its synchronization costs.
 SERIAL_BYTES = 1 << 20
 # From this size on, sleeping workers are woken before the caller has measured its own speed.
-URGENT_BYTES = (1 << 3) << 20
+URGENT_BYTES = 8 << 20
 # From this size on, awake OpenMP threads are looked for, since they slow down our workers. The look
 # takes 3 us, or 30 us from cold caches.
 LARGE_BYTES = 12 << 20
