@@ -194,7 +194,7 @@ def planned_packed(samples, pattern, *, shift=0, call=None, **keywords):
     raw, copies = together(samples, shift)
     options = Collator(pattern, **keywords).windows
     packing = PackedCollation(options, Collator.from_options)
-    batch = packing._check([(x.shape, x.dtype) for x in copies], CropArgs(**(call or {})))
+    batch = packing._check_all([(x.shape, x.dtype) for x in copies], CropArgs(**(call or {})))
     program = DevicePackedProgram(options)
     arrays = [device_array(x) for x in copies]
     plan = program.find_plan(batch.axes, batch.layout, arrays, None)
