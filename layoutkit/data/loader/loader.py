@@ -160,7 +160,7 @@ def sampled_batcher(
 
         A dict, such as ``{"image": Collator(...), "mask": Collator(...), "boxes": "ragged"}``, is
         for results that are dicts with these keys, from a processor or a dict of sources; so is
-        the input. The windows of a record's fields are the same along axes of the same name: the
+        the input, without their other keys. The windows of a record's fields are the same along axes of the same name: the
         first Collator that draws, or the first one with windows, places all of them, and
         `batch.placements` maps boxes and points.
     framework : "numpy", "torch" or "jax", optional
