@@ -160,9 +160,9 @@ def sampled_batcher(
 
         A dict, such as ``{"image": Collator(...), "mask": Collator(...), "boxes": "ragged"}``, is
         for results that are dicts with these keys, from a processor or a dict of sources; so is
-        the input, without their other keys. The windows of a record's fields are the same along axes of the same name: the
-        first Collator that draws, or the first one with windows, places all of them, and
-        `batch.placements` maps boxes and points.
+        the input, without their other keys. The windows of a record's fields are the same along
+        axes of the same name: the first Collator that draws, or the first one with windows, places
+        all of them, and `batch.placements` maps boxes and points.
     framework : "numpy", "torch" or "jax", optional
         The library of input and target: its arrays replace Views and share the memory of the
         batch; classes are int64. JAX has 32 bits without x64, and copies to its default
