@@ -200,6 +200,30 @@ def test_invalid_out_is_not_written():
 # ---- resizing ----------------------------------------------------------------------------
 
 
+def test_samples_in_the_memory_of_out():
+    """Samples may lie beside `out` in one buffer, in any order, but not within it."""
+    collator = Collator("tf->(bt)f")
+    buffer = np.arange(24.0).reshape(12, 2)
+    out = buffer[4:8]
+    for samples in ([buffer[:2], buffer[10:]], [buffer[3::-1], buffer[8:8]]):
+        parts = [sample.copy() for sample in samples]
+        _assert_packs(collator(samples, out=out), parts, [[len(part)] for part in parts])
+    before = buffer.copy()
+    for sample in (buffer[4::-2], buffer[3:5], buffer[7:9, ::-1]):
+        with pytest.raises(ArgumentError, match="shares memory with sample 1"):
+            collator([buffer[:1], sample], out=out)
+    np.testing.assert_array_equal(buffer, before)
+
+
+def test_samples_of_either_byte_order_are_packed():
+    clips = [np.arange(n * 2, dtype=dtype).reshape(n, 2) for n, dtype in ((3, ">i4"), (5, "<i4"))]
+    expected = [clip.astype("i4") for clip in clips]
+    _assert_packs(collate(clips, "tf->(bt)f"), expected, [[3], [5]])
+    _assert_packs(collate(clips[::-1], "tf->(bt)f"), expected[::-1], [[5], [3]])
+    with pytest.raises(DtypeError, match="sample 1 has dtype float32, but sample 0 has int32"):
+        collate([expected[0], np.zeros((2, 2), np.float32)], "tf->(bt)f")
+
+
 @pytest.mark.budget(3)
 @pytest.mark.parametrize("resize", ["nearest", "bilinear", "bicubic", "area"])
 @pytest.mark.parametrize("dtype", [None, "float32"])
