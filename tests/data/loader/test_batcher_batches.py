@@ -345,13 +345,13 @@ def test_plans_of_views_are_kept_from_batch_to_batch():
 
 def test_stats_tell_the_stages_apart():
     def slow(x, out):
-        time.sleep(0.005)
+        time.sleep(0.025)
         return x
 
     stats = first(X[:, 0], processor=slow).stats
-    assert stats["process"] >= 0.02 > stats["get"]
+    assert stats["process"] >= 0.1 > stats["get"]
     stats = first(X[:, 0], get=lambda record: slow(record.array, None)).stats
-    assert stats["get"] >= 0.02 > stats["process"]
+    assert stats["get"] >= 0.1 > stats["process"]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -363,15 +363,16 @@ def test_stats_of_a_loop_add_up(num_workers):
     with sampled_batcher(X[:, 0], batch_size=4, get=get, num_workers=num_workers) as batches:
         assert batches.stats() == LoaderStats(threads=num_workers)
         for _ in batches:
-            time.sleep(0.005)
+            time.sleep(0.03)
         number = len(batches)
         stats = batches.stats()
         assert (stats.records, stats.batches) == (len(X), number)
         assert stats.get >= 0.004 * len(X)
-        assert stats.elapsed >= stats.consumer >= 0.005 * number
+        assert stats.elapsed >= stats.consumer >= 0.03 * number
         own = stats.get + stats.process + stats.collate if num_workers == 0 else 0
         total = own + stats.wait + stats.consumer
-        assert stats.elapsed * 0.9 <= total <= stats.elapsed * 1.001
+        # Other processes may have this CPU for some ms between two stages.
+        assert stats.elapsed * 0.9 - 0.03 <= total <= stats.elapsed * 1.001
         assert stats.rate < stats.ceiling == stats.records / stats.consumer
         first, head, *rows = str(stats).splitlines()
         assert first.startswith(f"{len(X)} records in {number} batches")

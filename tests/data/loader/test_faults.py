@@ -183,14 +183,14 @@ def test_hanging_with_raise(gate):
 def test_late_counts_even_if_nobody_was_waiting():
     def slow(record):
         if record.position == 2:
-            time.sleep(0.06)
+            time.sleep(0.25)
         return record.array
 
-    options = {"batch_size": 4, "timeout": 0.05, "num_workers": 1, "prefetch": 3}
+    options = {"batch_size": 4, "timeout": 0.2, "num_workers": 1, "prefetch": 3}
     with sampled_batcher(INDEX, get=slow, **options) as batches:
         loop = iter(batches)
         next(loop)
-        time.sleep(0.1)
+        time.sleep(0.3)
         found = [plain(batch) for batch in loop]
         assert sum(batch["count"] for batch in found) == 8
         assert batches.dropped == 1
@@ -198,7 +198,7 @@ def test_late_counts_even_if_nobody_was_waiting():
 
 def test_every_thread_hangs_and_the_loop_goes_on():
     gate = Gate(*range(N - 1))
-    with sampled_batcher(INDEX, batch_size=4, get=gate, timeout=0.05, num_workers=2) as batches:
+    with sampled_batcher(INDEX, batch_size=4, get=gate, timeout=0.2, num_workers=2) as batches:
         assert [batch.count for batch in batches] == [0, 0, 1]
         assert batches.dropped == N - 1
     gate.open.set()
