@@ -46,6 +46,8 @@ def _assert_packs(packed, parts, sizes):
     np.testing.assert_array_equal(packed.data, np.concatenate(parts))
     assert packed.data.dtype == parts[0].dtype
     assert packed.sizes.dtype == packed.offsets.dtype == np.int64
+    assert packed.sizes.flags.writeable
+    assert packed.offsets.flags.writeable
     np.testing.assert_array_equal(packed.sizes, sizes)
     np.testing.assert_array_equal(packed.offsets, np.cumsum([0, *lengths]))
 

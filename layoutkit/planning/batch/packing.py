@@ -110,7 +110,7 @@ def lay_out_samples(
         )
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(rows, out=offsets[1:])
-    sizes_by_sample = pack_words(sizes).reshape(len(rows), -1)
+    sizes_by_sample = pack_words(sizes).reshape(len(rows), -1).copy()  # writeable
     return PackedLayout(windows, keys, moves, sizes_by_sample, offsets, (sum(rows), *rest))
 
 
