@@ -51,7 +51,7 @@ from ..threads.pool import Job
 from .collate import MOVING_COST, find_replaced, lay_out_moved, make_areas, make_fill_windows
 from .program import supports_float16
 from .resize import BlockedLaunch, PlacedSamples, ResizeProgram
-from .window_table import SampleBatch, WindowPlan, is_streamed, make_window_plan, with_addresses
+from .window_table import SampleBatch, WindowPlan, is_streamed, make_window_plan
 
 if TYPE_CHECKING:
     from ..kernels.cpu.collate_launch import BoxLaunch
@@ -348,7 +348,7 @@ class PackedResizeProgram(ResizeProgram):
         Returns False if kernels cannot write them in one pass; nothing has been written.
         """
         args = CropArgs(placements=placements)
-        samples = self._place_samples(with_addresses(sources), args)
+        samples = self._place_samples(sources, args)
         outer = self._analyze_order(samples.order).roles.outer
         if any(len(self._folds.get(x, "xx")) != 2 for x in outer):
             return False

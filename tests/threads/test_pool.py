@@ -224,7 +224,8 @@ def test_jobs_without_a_pause_wake_workers_after_a_while(pool):
     pool.state.words[LATENCY] = 20 * min(
         ticks_of(pool, lambda: converter(x, out=out)) for _ in range(9)
     )
-    # The pauses in which other processes have this CPU end no loop; workers have read their time.
+    # Callers now accept longer pauses between jobs, in which other processes have this CPU. Workers
+    # read this time when they start, so they still fall asleep soon.
     pool.state.words[SPIN_TICKS] *= 10_000
 
     def wakes_a_worker():
