@@ -524,7 +524,7 @@ MISTAKES = [
     ("resize", "before < 0 ? -before : 0;", "0;"),
     ("resize", "smaller(taps.count, count - before);", "taps.count;"),
     ("resize", "longest = larger(longest, lines[r].columns);", "longest = lines[r].columns;"),
-    ("resize", "if (!COVERED && !(line", "if (false && !(line"),
+    ("resize", "!(has_taps && is_valid", "!(is_valid"),
     ("resize", "|| column.u >= tile.count[U]) return;", ") return;"),
     ("resize", "table + weights + sizeof(Source) * tap);", "table + weights);"),
     ("transpose", "goes_on(params, rows, 0, TILE_ROWS))", "goes_on(params, rows, 0))"),

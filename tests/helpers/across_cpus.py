@@ -7,6 +7,7 @@ formulas differ by one rounding at most.
 
 import argparse
 import sys
+import warnings
 from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -94,6 +95,7 @@ def results(cpus, folder, seed, moves, kernels):
 
 def run(out, seed, moves, kernels):
     """Run conversions until `moves` have kernels; write the bytes of their results."""
+    warnings.simplefilter("ignore", layoutkit.LayoutkitWarning)  # of random constants
     fuzz.bound(kernels)
     np.savez(out, **dict(islice(_converted(seed, 4 * moves), moves)))
 
