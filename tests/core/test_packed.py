@@ -715,6 +715,33 @@ def test_errors_name_the_sample_and_the_sizes():
 
 
 @pytest.mark.parametrize(
+    ("pattern", "sizes", "shapes", "omitted"),
+    [
+        ("(hp)(wq)c->(bhw)(cpq)", {"h": 2, "w": 2}, [(28, 28, 3), (14, 28, 3)], "h= and w="),
+        ("(hp)(wq)c->(bhw)(cpq)", {"w": 2}, [(28, 28, 3), (14, 42, 3)], "w="),
+        ("(hp)(wq)c->(bwh)(cpq)", {"h": 1, "w": 2}, [(14, 28, 3), (14, 42, 3)], "w= and h="),
+    ],
+)
+def test_samples_of_different_sizes_name_the_options_that_are_omitted(
+    pattern, sizes, shapes, omitted
+):
+    samples = [np.zeros(shape, np.uint8) for shape in shapes]
+    message = f"give samples of one size; omit {omitted} to pack samples of different sizes"
+    with pytest.raises(ShapeError, match=f"{message}$"):
+        Collator(pattern, p=14, q=14, **sizes)(samples)
+    kept = {name: size for name, size in sizes.items() if name not in omitted}
+    packed = Collator(pattern, p=14, q=14, **kept)(samples)
+    assert len(packed.data) == sum(h * w // 14**2 for h, w, _ in shapes)
+
+
+@pytest.mark.parametrize("sizes", [{"h": 2, "w": 2}, {}])
+def test_samples_of_different_sizes_that_no_batch_packs_name_no_option(sizes):
+    samples = [np.zeros((28, 28, 3), np.uint8), np.zeros((14, 28, 3), np.uint8)]
+    with pytest.raises(ShapeError, match=r"give samples of one size$"):
+        Collator("(hp)(wq)c->b(hw)(cpq)", p=14, q=14, **sizes)(samples)
+
+
+@pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"resize": "bilinear"}, ArgumentError, "give size="),

@@ -58,6 +58,18 @@ class SampleAxes:
         left = ("" if max(map(len, others)) == 1 else " ").join([last, *others])
         return f"; or are its channels first? Then the pattern begins with {left}->"
 
+    def _suggest_packing(self, axis: int) -> str:
+        """Return how to pack samples that differ along an axis to which the options give a size.
+
+        "" for axes that are not folded with the axis of samples.
+        """
+        fold = self.pattern.target.groups[0]
+        if fold[0] in self.sample.letters or not {*fold} & {*self.sample.groups[axis]}:
+            return ""
+        names = [self.pattern.target.name(letter) for letter in fold]
+        sizes = " and ".join(f"{name}=" for name in names if name in self.sizes)
+        return f"; omit {sizes} to pack samples of different sizes" if sizes else ""
+
     @cached_property
     def cropped(self) -> dict[str, int]:
         """The index in a sample of each axis that has a window size, by name."""
@@ -131,6 +143,7 @@ class SampleAxes:
                 axis = np.arange(self.sample.ndim)[self._fixed_columns][column]
                 name = "".join(self.sample.named[axis])
                 fix = self.find_channels_first(first) if name == CHANNEL else ""
+                fix = fix or self._suggest_packing(int(axis))
                 fix = fix or _suggest_size(name, shapes[:, axis], int(axis), bool(self.packed))
                 raise ShapeError(
                     f"sample {number} has size {shapes[number, axis]} along {name}, but sample 0 "
