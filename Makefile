@@ -8,7 +8,8 @@
 #
 # For contributors (CONTRIBUTING.md):
 #
-#   make test-all       all tests, with every parameter set and full budgets
+#   make test-all       all tests, the longest with a part of their parameter sets
+#   make test-exhaustive  all tests with every parameter set and full budgets
 #   make lint           ruff, mypy, and mypy and pyright of the programs in the documentation
 #   make fuzz           random conversions, sums and batches between guard pages: MOVES=100000 from SEED=1;
 #                       CPU=sse2, sse4, avx2 or avx512 for the kernels of another x86-64; then
@@ -66,8 +67,8 @@ OBJECTS ?= all
 MACHINE ?=
 STEPS  ?= 1 2 3 4 5 6 7 8
 
-.PHONY: demo docs test test-all test-arm test-lowest compare fuzz lint wheel clean first-contact test-gpu bench-gpu \
-  sanitize-gpu memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
+.PHONY: demo docs test test-all test-exhaustive test-arm test-lowest compare fuzz lint wheel clean first-contact \
+  test-gpu bench-gpu sanitize-gpu memcheck-gpu initcheck-gpu racecheck-gpu synccheck-gpu
 
 demo: $(VENV)/.demo
 	@$(BIN)/python demo/demo.py
@@ -82,6 +83,10 @@ test: $(VENV)/.$(or $(EXTRA),testing)
 test-all: $(VENV)/.$(or $(EXTRA),test)
 	@echo "running all tests: about 35 minutes on 2 cores, less once the kernels are cached ..."
 	$(BIN)/python $(PYTEST) --all
+
+test-exhaustive: $(VENV)/.$(or $(EXTRA),test)
+	@echo "running all tests with all their parameter sets: about 90 minutes on 2 cores ..."
+	$(BIN)/python $(PYTEST) --exhaustive
 
 test-arm: $(VENV)/.testing
 	$(BIN)/python tests/arm/emulator.py $(TESTS)

@@ -35,17 +35,21 @@ if find_spec("sybil"):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of `make test-all`."""
-    parser.addoption("--all", action="store_true", help="run every parameter set and 100 examples")
+    """Add the options of `make test-all` and `make test-exhaustive`."""
+    parser.addoption("--all", action="store_true", help="run all tests, with 50 examples each")
+    text = "run every parameter set, and 100 examples"
+    parser.addoption("--exhaustive", action="store_true", help=text)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --all, keep at most n parameter sets of each test that is marked `budget(n)`.
+    """Keep at most n parameter sets of each test that is marked `budget(n)`.
 
-    Tests that are marked `budget(0)` take several seconds and run with --all only.
+    With --all, keep m of a test that is marked `budget(n, all=m)`, and every set of others; with
+    --exhaustive, every set. Tests marked `budget(0)` take several seconds and need an option.
     """
-    if config.getoption("--all"):
+    if config.getoption("--exhaustive"):
         return
+    is_all = config.getoption("--all")
     sets: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("budget") is not None:
@@ -55,8 +59,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     omitted: set[pytest.Item] = set()
     for same_test in sets.values():
         marker = same_test[0].get_closest_marker("budget")
-        count = marker.args[0] if marker is not None else len(same_test)
         total = len(same_test)
+        count = total
+        if marker is not None:
+            count = marker.kwargs.get("all", total) if is_all else marker.args[0]
         kept = {round(n * (total - 1) / max(1, count - 1)) for n in range(count)}
         omitted.update(item for n, item in enumerate(same_test) if n not in kept)
     config.hook.pytest_deselected(items=[item for item in items if item in omitted])
@@ -73,7 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from hypothesis import HealthCheck, settings
 
         # No deadline and no check for slow examples: their time depends on the load of the machine.
-        examples = 100 if config.getoption("--all") else 10
+        examples = 50 if config.getoption("--all") else 10
+        examples = 100 if config.getoption("--exhaustive") else examples
         settings.register_profile(
             "layoutkit",
             deadline=None,

@@ -273,7 +273,7 @@ def test_merged_patches_of_resized_images(samples, dtype, memory, patch, flip, c
     _assert_packs(packed, parts, [(h, w) for _, _, h, w in samples])
 
 
-@pytest.mark.budget(5)
+@pytest.mark.budget(5, all=5)
 @pytest.mark.parametrize(
     "options",
     [

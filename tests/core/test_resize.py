@@ -32,7 +32,7 @@ from tests.helpers.reference import reference_convert
 from tests.helpers.resizing import FILTERS, RNG, Case, photo
 
 
-@pytest.mark.budget(0)
+@pytest.mark.budget(0, all=160)
 @pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 2000, 5))
 def test_random_collations(first, resizes):
@@ -486,7 +486,7 @@ def assert_close_to(made, expected):
     np.testing.assert_allclose(made.astype(np.complex128), wide, rtol=0, atol=allowed)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(1, all=25)
 @pytest.mark.parametrize("first", range(0, 400, 5))
 def test_random_collations_of_samples_that_require_a_gradient(first):
     torch = pytest.importorskip("torch")
@@ -502,7 +502,7 @@ def test_random_collations_of_samples_that_require_a_gradient(first):
         case.check_gradients(direction, torch.autograd.grad(made, samples, direction))
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(1, all=25)
 @pytest.mark.parametrize("first", range(0, 400, 4))
 def test_random_collations_of_samples_traced_by_jax(first):
     jax = pytest.importorskip("jax")
@@ -572,7 +572,7 @@ HOLED = [
 ]
 
 
-@pytest.mark.budget(9)
+@pytest.mark.budget(9, all=12)
 @pytest.mark.parametrize("keywords", HOLED)
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("name", FILTERS)

@@ -250,6 +250,7 @@ def test_axes_of_two_loops_with_gaps(monkeypatch):
         assert_same(np.ascontiguousarray(run()), np.ascontiguousarray(x.transpose(1, 0, 3, 2)))
 
 
+@pytest.mark.budget(1, all=10)
 @pytest.mark.parametrize("words", [5, 6, 7, 9, 13, 19, 29, 31, 32, 33])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "f8"])
 def test_short_rows_of_any_number_of_words(dtype, words, monkeypatch):
@@ -553,7 +554,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(2, all=3)
 @pytest.mark.parametrize(("source", "target"), CASTS, ids=str)
 def test_casts(source, target):
     cases = [(pattern, shape) for pattern, shapes in SHAPES.items() for shape in shapes]
@@ -626,6 +627,7 @@ def test_a_formula_along_other_axes(axis):
     compare(*[(x, pattern, keywords) for x, pattern in zip(arrays, NORMALIZED, strict=True)])
 
 
+@pytest.mark.budget(1, all=6)
 @pytest.mark.parametrize("source", ["u1", "i2", "f2", BF16, "f4", "f8"], ids=str)
 @pytest.mark.parametrize("clip", [(3, 40), (None, 7), (20, None)])
 def test_a_clip(source, clip):
@@ -734,7 +736,7 @@ BOXES = {
 }  # fmt: skip
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(1, all=10)
 @pytest.mark.parametrize("more", [-1, 0, 1], ids=["below", "at", "above"])
 @pytest.mark.parametrize("is_wide", [True, False], ids=["words", "items"])
 @pytest.mark.parametrize("dtypes", BOXES, ids=str)

@@ -49,6 +49,7 @@ CASTS = [("u1", {}), ("u2", {}), ("u4", {}), ("f8", {}), ("c16", {}),
          ("f4", {"dtype": "u1", "casting": "saturate", "scale": 2.0})]  # fmt: skip
 
 
+@pytest.mark.budget(2, all=40)
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize(("dtype", "keywords"), CASTS)
 @pytest.mark.parametrize(("pattern", "shape"), SHAPES)
@@ -78,6 +79,7 @@ def strided(x, how):
     return x[::-1] if how == "backwards" else np.broadcast_to(x[:1], x.shape)
 
 
+@pytest.mark.budget(2, all=15)
 @pytest.mark.parametrize("how", ["gaps", "every other", "backwards", "repeated"])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
 @pytest.mark.parametrize(("pattern", "shape"), SHAPES[:5])
@@ -96,6 +98,7 @@ def test_rows_and_runs_of_whole_words(words, more):
     check(numbers((19, 3, SECTOR * words + more)), "abc->acb")
 
 
+@pytest.mark.budget(2, all=10)
 @pytest.mark.parametrize("word", [2, 4, 8, 16])
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 9, 15, 16, 17])
 def test_innermost_loops_shorter_than_a_word(count, word):

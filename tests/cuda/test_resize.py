@@ -17,7 +17,7 @@ SIZES = {"h": 16, "w": 20}
 FORMULA = {"dtype": "f4", "scale": 1 / 255, "mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4)}
 
 
-@pytest.mark.budget(0)
+@pytest.mark.budget(0, all=3)
 @pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 200, 5))
 def test_random_collations(gpu, first, resizes):

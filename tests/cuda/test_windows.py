@@ -88,7 +88,7 @@ def check(samples, pattern, case, how=None, shift=0, **options):
     assert_same(found, cropped(samples, pattern, **case, **options))
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(1, all=18)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(
     ("pattern", "keywords"),
@@ -128,7 +128,7 @@ def test_items_of_the_second_sample_are_unaligned(shift, step):
     assert_same(out, cropped(samples, "hwc->bchw", h=7, w=8))
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(1, all=12)
 @pytest.mark.parametrize("width", [1, 2, 63, 64, 65, 255, 256, 257, 513])
 @pytest.mark.parametrize("pattern", ["hwc->bchw", "hwc->bhwc", "hwc->chwb", "chw->bchw"])
 def test_widths_about_the_length_of_a_tile(width, pattern):
@@ -207,7 +207,7 @@ def resized(samples, axes, name, sizes, **call):
     return np.stack(windows)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(1, all=25)
 @pytest.mark.parametrize("name", ["nearest", "bilinear", "bicubic", "lanczos", "area"])
 @pytest.mark.parametrize(
     ("shape", "size"),

@@ -70,7 +70,7 @@ def test_lines_with_gaps_follow_each_other_in_large_results(width, channels, bac
         assert_same(to(x), to(np.ascontiguousarray(x)))
 
 
-@pytest.mark.budget(0)
+@pytest.mark.budget(0, all=5)
 @pytest.mark.parametrize("dtype", ["u2", "f8", "c16"])
 @pytest.mark.parametrize("selection", [(2, 1, 0), (3, 0, 1), (0, 2, 3), (3, 1), (3, 2, 1, 0)])
 def test_channels_are_selected(dtype, selection):

@@ -57,7 +57,7 @@ CASES = [
 ]
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(1, all=300)
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize(("pattern", "shape"), CASES, ids=lambda case: str(case))
 @pytest.mark.usefixtures("streaming")
@@ -66,7 +66,7 @@ def test_every_block_shape_is_right(pattern, shape, dtype):
     np.testing.assert_array_equal(Converter(pattern)(x), reference_convert(x, pattern))
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(1, all=6)
 @pytest.mark.parametrize("itemsize", [2, 8, 16])
 @pytest.mark.parametrize("pattern", ["bhwc->bchw", "bhwc->chwb", "bchw->bhwc"])
 @pytest.mark.usefixtures("streaming")

@@ -29,7 +29,7 @@ def test_named_tests_run_without_all():
     for file, name in NAMED:
         before, found, _ = (HOME / file).read_text().partition(f"\ndef {name}(")
         decorators = before.rpartition("\n\n")[2] if name and found else ""
-        omitted += [name] if "budget(0)" in decorators else []
+        omitted += [name] if "budget(0" in decorators else []
     assert omitted == []
 
 
