@@ -32,7 +32,7 @@ from tests.helpers.reference import reference_convert
 from tests.helpers.resizing import FILTERS, RNG, Case, photo
 
 
-@pytest.mark.budget(0, all=160)
+@pytest.mark.budget(0, all=100)
 @pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 2000, 5))
 def test_random_collations(first, resizes):
