@@ -23,7 +23,13 @@ from importlib import import_module
 from numba import uintp
 
 from ...planning.epilogue import DTYPES, computation_dtype
-from .epilogue import build_epilogue
+from .epilogue import (
+    OPEN_END,
+    OPEN_LINE,
+    build_epilogue,
+    build_joining_epilogue,
+    close_line,
+)
 from .params import (
     BOUNDS,
     COEF_OFFSETS,
@@ -43,7 +49,7 @@ from .params import (
     SRC_BYTES,
     TERM,
 )
-from .simd import fence, i64_at, stack
+from .simd import fence, i64_at, i64_put, stack
 from .walk import COEF, DST, SRC, STATE, advance, inline, start
 
 # Modules that hold several microkernels; any other microkernel has a module of its own name.
@@ -71,14 +77,16 @@ def build(move, itemsize, literal, epilogue, streaming):
         return direct(load_microkernel(move, itemsize, literal, streaming), streaming)
     source, target, coefs, *flags = epilogue.split("-")
     saturate, clip = map(int, flags)
-    convert = build_epilogue(source, target, coefs, bool(saturate), clip, streaming)
+    step = source, target, coefs, bool(saturate), clip
     item, out_item, coef_item = (
         DTYPES[name].item for name in (source, target, computation_dtype(source, target))
     )
     if move == "rows":
+        convert = build_epilogue(*step, streaming)
         return rowwise(convert, itemsize // item, streaming)  # a 16-byte item is two words
     coef_step = coef_item if coefs == "each" else 0
     mover = load_microkernel(move, itemsize, literal, 0)
+    convert = build_joining_epilogue(*step) if streaming else build_epilogue(*step, 0)
     return staged(mover, convert, item, out_item, coef_step, streaming)
 
 
@@ -154,7 +162,7 @@ def rowwise(convert, pieces, streaming):
                 shift = uintp(k + i64_at(coefs, q))
                 line = x + uintp(i64_at(ins, q))
                 to = y + uintp(i64_at(outs, q))
-                convert(line, to, n, factor + shift, term + shift, bounds)
+                convert(line, to, n, factor + shift, term + shift, bounds, 0)
             advance(params, state)
         if streaming:
             fence()
@@ -167,12 +175,14 @@ def staged(move, convert, item, out_item, coef_step, streaming):
 
     `item` and `out_item` are the sizes of items that `convert` reads and writes, `coef_step` the
     bytes between coefficients of neighbors. If lines are streamed, a block begins and ends within a
-    run at the cache lines of each row.
+    run at the cache lines of each row, and rows that follow each other are joined.
     """
 
     def kernel(params, src, dst, lo, hi):
         state = stack(STATE)
         scratch = stack(SCRATCH_AREA)
+        open_line = stack(OPEN_LINE)
+        i64_put(open_line, OPEN_END, 0)
         end = src + uintp(i64_at(params, SRC_BYTES))
         bounds = params + uintp(8 * i64_at(params, BOUNDS))
         factor = params + uintp(8 * i64_at(params, FACTOR))
@@ -206,8 +216,9 @@ def staged(move, convert, item, out_item, coef_step, streaming):
                 shift = uintp(k + i64_at(coefs, q) + first * coef_step)
                 line = scratch + uintp(q * pitch + first * item)
                 to += uintp(first * out_item)
-                convert(line, to, stop - first, factor + shift, term + shift, bounds)
+                convert(line, to, stop - first, factor + shift, term + shift, bounds, open_line)
         if streaming:
+            close_line(open_line)
             fence()
 
     return kernel

@@ -21,7 +21,17 @@ from .casts import COMPUTED, FLOATS, call, cast, clip_to_bounds, element_type, m
 from .compiler import cpu_features
 from .copy import copy_bytes
 from .params import LINE
-from .simd import I64, address, stack, undef_like, vload, vstore
+from .simd import (
+    I64,
+    address,
+    i64_at,
+    i64_put,
+    move_vector,
+    stack,
+    undef_like,
+    vload,
+    vstore,
+)
 from .walk import inline
 
 
@@ -142,16 +152,83 @@ def build_copied_step(full_line: Any, si: int, di: int, adds: bool) -> Callable[
     return result
 
 
+# The area of an open line has two lines, since a line of items may begin within the open one. Two
+# words follow: the address at which the next run continues the line, and the offset in the line at
+# which the first of its runs begins.
+OPEN_END, OPEN_FIRST = 2 * LINE // 8, 2 * LINE // 8 + 1
+OPEN_LINE = 2 * LINE + 16
+
+
+@inline
+def close_line(line: Any) -> None:
+    """Store the open line at `line`, if there is one."""
+    end = uintp(i64_at(line, OPEN_END))
+    first = uintp(i64_at(line, OPEN_FIRST))
+    if end % LINE > first:
+        copy_bytes(line + first, end - end % LINE + first, end % LINE - first)
+    i64_put(line, OPEN_END, 0)
+
+
+def build_joining_epilogue(
+    source: str, target: str, coefs: str, saturate: bool, clip: int
+) -> Callable[..., None]:
+    """Build epilogue(src, dst, n, factor, term, bounds, line), which streams runs of full lines.
+
+    If a run continues the last one, their common line is stored once, and it is streamed, too. It
+    is kept open at `line`, until a run that does not continue it, or `close_line`. `src` and
+    coefficients are read up to a line of output beyond the end of a run. Other arguments are those
+    of `build_epilogue`.
+    """
+    si, di, ci = (DTYPES[n].item for n in (source, target, computation_dtype(source, target)))
+    count = LINE // di
+    move = ci if coefs == "each" else 0
+    step = partial(build_step, source, target, coefs, saturate, clip)
+    stream_line, keep_line = step(1, False), step(0, False)
+
+    @inline
+    def epilogue(
+        src: Any, dst: Any, n: Any, factor: Any, term: Any, bounds: Any, line: Any
+    ) -> None:
+        used = dst % LINE
+        if uintp(i64_at(line, OPEN_END)) != dst:
+            close_line(line)
+            i64_put(line, OPEN_FIRST, used)
+        i = 0
+        if used > 0:
+            keep_line(src, line + used, factor, term, bounds, 0)
+            i = min(n, (LINE - used) // di)
+            if used + i * di == LINE:
+                first = uintp(i64_at(line, OPEN_FIRST))
+                if first > 0:
+                    copy_bytes(line + first, dst - used + first, LINE - first)
+                else:
+                    move_vector(line, dst - used, LINE, 1)
+                i64_put(line, OPEN_FIRST, 0)
+        while i + count <= n:
+            pos = uintp(i)
+            stream_line(
+                src + pos * si, dst + pos * di, factor + pos * move, term + pos * move, bounds, 0
+            )
+            i += count
+        if i < n:
+            pos = uintp(i)
+            keep_line(src + pos * si, line, factor + pos * move, term + pos * move, bounds, 0)
+        i64_put(line, OPEN_END, dst + uintp(n * di))
+
+    result: Callable[..., None] = epilogue
+    return result
+
+
 def build_epilogue(
     source: str, target: str, coefs: str, saturate: bool, clip: int, streaming: int
 ) -> Callable[..., None]:
-    """Build epilogue(src, dst, n, factor, term, bounds), which converts a run of n items.
+    """Build epilogue(src, dst, n, factor, term, bounds, line), which converts a run of n items.
 
     `coefs` is "none", "run" (one factor and term), "each" (arrays of n factors and terms, each
     followed by a line of padding) or "add" (no formula: the values at dst are added). `clip`: the
     two bounds are of items (1), in the computed dtype, or in their own if there is no formula, or
     of the results of the formula (2). `streaming`: full lines bypass the caches, partial lines at
-    both ends do not.
+    both ends do not. `line` is not used.
 
     Without streaming, the last line of a run ends at the end of the run: it stores some items of
     the line before it again, which is faster than a masked store.
@@ -168,7 +245,9 @@ def build_epilogue(
         partial_line = build_copied_step(step(0, False), si, di, coefs == "add")
 
     @inline
-    def epilogue(src: Any, dst: Any, n: Any, factor: Any, term: Any, bounds: Any) -> None:
+    def epilogue(
+        src: Any, dst: Any, n: Any, factor: Any, term: Any, bounds: Any, line: Any
+    ) -> None:
         i = 0
         if streaming:
             head = (LINE - dst % LINE) % LINE // di

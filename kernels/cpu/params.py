@@ -43,4 +43,5 @@ LANE = 16  # bytes of a 128-bit lane, the widest unit within which every CPU shu
 HALF_LANE = LANE // 2
 LINE = 64  # bytes of a cache line
 SCRATCH = 32768  # bytes a staged block may use: two thirds of a first-level cache of 48 KB
-SCRATCH_AREA = SCRATCH + LINE  # a vector that begins within the last row may end past it
+# A line of output that begins within the last row is converted past the end of the row.
+SCRATCH_AREA = SCRATCH + 8 * LINE

@@ -38,9 +38,11 @@ SEGMENT_BYTES = 768
 # long (AMD EPYC, 2026-11-27), as each line is read before it is overwritten. Up to the following
 # sizes, streaming casts and pixels whose rows have parts of lines took 1.2 to 2.4 of the time of
 # plain stores, and 0.5 to 1.0 beyond them (the same EPYC, 32 and 160 MB).
-STREAMED_RUN = 512
-STREAMED_CAST = 1024
-STREAMED_PIXELS = 3000
+STREAMED_BYTES = {"run": 512, "cast": 1024, "pixels": 3000}
+# Shorter rows that follow each other, as in patches, are not joined. Converted rows of 256 to 784
+# bytes took 0.4 to 0.6 of the time of plain stores, moved ones of 576 to 1,089 bytes 0.4 to 0.7, but
+# moved ones of 64 to 400 bytes 0.8 to 1.8, since they are copied once more (AMD EPYC, 2026-11-28).
+JOINED_BYTES_OF = {"converted": 64, "moved": 512}
 REPEAT_BYTES = 4096  # bytes of a run with repeated coefficients, whose copies need L1 as well
 TABLE_POSITIONS = 256  # of the offset table of a fused run, or all iterations of its inner loops
 SLACK = 512  # bytes beyond the coefficients that a full vector may read
@@ -106,7 +108,7 @@ class Tiling:
 
     scratch_bytes = NARROW_BYTES  # maximum bytes of the scratch area that a staged block uses
     run_bytes = RUN_BYTES  # output bytes of a direct block along its run
-    streamed_run = STREAMED_RUN  # bytes of the shortest streamed run that is not full lines
+    streamed = "run"  # the row of STREAMED_BYTES
     width = 1  # output items of one position of the run
     rows_contiguous = False  # rows are contiguous in the output and in the scratch area
 
@@ -123,7 +125,8 @@ class Tiling:
         self.tile = LINE // min(self.src_itemsize, self.dst_itemsize)
         grid = rows_alignment(choice, alignment)
         is_aligned = grid % min(self.dst_itemsize, 8) == 0
-        shortest = LINE if grid == LINE else self.streamed_run
+        shortest = LINE if grid == LINE else STREAMED_BYTES[self.streamed]
+        self.stream = stream  # which `contiguous_bytes` assumes
         self.stream = stream and is_aligned and self.contiguous_bytes() >= shortest
         self.direct = self.can_store_directly(grid) if epilogue is None else self.adds_directly()
         self.staged = not self.direct
@@ -464,13 +467,27 @@ class SplitTiling(Tiling):
     contiguous in the output are processed several at a time, so that full cache lines are streamed.
     """
 
-    streamed_run = STREAMED_PIXELS
+    streamed = "pixels"
 
     def __init__(
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
+        self._fused = fuse_lines(choice, self.scratch_bytes // (2 * choice.channels))
         super().__init__(choice, epilogue, alignment, stream)
-        self.choice = fuse_lines(choice, self.scratch_bytes // (2 * choice.channels))
+        self.choice = self._fused
+
+    def contiguous_bytes(self) -> int:
+        """Return the size in bytes of a run, or of the rows that continue it, as in patches.
+
+        If a block has whole rows, the lines of the output that they share are joined.
+        """
+        rows, run = count_iterations(self.choice.rows), count_iterations(self._fused.run)
+        shortest = JOINED_BYTES_OF["moved" if self.epilogue is None else "converted"]
+        has_whole_rows = self.pitch(run) * rows <= self.scratch_bytes
+        if run * self.dst_itemsize < shortest or not has_whole_rows:
+            return super().contiguous_bytes()
+        loops = (*self.choice.rows, *self.choice.outer)
+        return self.extend_run([loop._replace(coef_stride=0) for loop in loops])
 
     def can_store_directly(self, grid: int) -> bool:
         """Return True only if all channels go to the output."""
@@ -517,7 +534,7 @@ def set_line_period(run: BlockAxis, loops: tuple[Loop, ...]) -> None:
 class MergeTiling(Tiling):
     """The tiling of planes merged into pixels: a run position is a pixel."""
 
-    streamed_run = STREAMED_PIXELS
+    streamed = "pixels"
 
     def __init__(
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
@@ -603,7 +620,7 @@ class RowsTiling(Tiling):
         self, choice: KernelChoice, epilogue: Epilogue | None, alignment: int, stream: bool
     ) -> None:
         if epilogue is not None:
-            self.streamed_run = STREAMED_CAST
+            self.streamed = "cast"
         super().__init__(group_short_runs(choice), epilogue, alignment, stream)
         self.staged = False
         # Streamed runs are full cache lines.

@@ -117,7 +117,7 @@ def test_images(pair, channels):
 def streaming(monkeypatch):
     """Use streaming stores for small outputs too."""
     monkeypatch.setattr(launch, "STREAM_BYTES", 256)
-    monkeypatch.setattr(tiling, "STREAMED_RUN", 0)
+    monkeypatch.setattr(tiling, "STREAMED_BYTES", dict.fromkeys(tiling.STREAMED_BYTES, 0))
 
 
 @pytest.mark.budget(1)

@@ -126,7 +126,8 @@ import numpy as np
 import layoutkit
 from layoutkit.kernels.cpu import launch, tiling
 # The kernels of test_kernels.py, which has such a process too.
-launch.STREAM_BYTES = tiling.STREAMED_RUN = 0
+launch.STREAM_BYTES = 0
+tiling.STREAMED_BYTES = dict.fromkeys(tiling.STREAMED_BYTES, 0)
 x = np.load(sys.argv[1] + "/x.npy")
 constants = {"scale": np.float32(1 / 255), "mean": (0.5, 0.25, 0.75), "std": (0.1, 0.3, 0.7)}
 for dtype in sys.argv[3:]:

@@ -253,7 +253,7 @@ def test_about_the_longest_run_of_coefficients(around):
 
 def test_streamed_formula(monkeypatch):
     monkeypatch.setattr(launch, "STREAM_BYTES", 256)
-    monkeypatch.setattr(tiling, "STREAMED_RUN", 0)
+    monkeypatch.setattr(tiling, "STREAMED_BYTES", dict.fromkeys(tiling.STREAMED_BYTES, 0))
     x = random_array(np.random.default_rng(0), (2, 33, 9, 3), "u1")
     for offset in (0, 4, 60):
         raw = np.full(2 * 33 * 9 * 3 + 64, 7, "f4")

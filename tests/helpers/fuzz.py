@@ -52,6 +52,7 @@ BLOCK_BYTES = {
     name: getattr(tiling, name)
     for name in ("STAGED_BYTES", "ROW_BYTES", "JOINED_BYTES", "PIECE_BYTES", "REPEAT_BYTES")
 }
+STREAMED_BYTES = tiling.STREAMED_BYTES
 USUAL = ["bhwc", "bchw", "chwb", "bwc", "bcw", "bc"]
 LETTERS = "abcdhwz"
 
@@ -590,7 +591,7 @@ def once(seed, number, kind=""):
     """Run a move; return False if it needs too many kernels."""
     move, policy = draw(seed, number, kind)
     launch.STREAM_BYTES = accumulate_launch.STREAM_BYTES = policy["stream"]
-    tiling.STREAMED_RUN = 64 if number % 2 else 512
+    tiling.STREAMED_BYTES = dict.fromkeys(STREAMED_BYTES, 64) if number % 2 else STREAMED_BYTES
     for constant, nbytes in BLOCK_BYTES.items():  # smaller blocks, so that small arrays have many
         setattr(tiling, constant, nbytes // policy["divisor"])
     launch.l2_cache_bytes = caches.l2_cache_bytes if policy["divisor"] == 1 else lambda: 0

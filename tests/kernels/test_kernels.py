@@ -86,7 +86,8 @@ def formula():
     exact = (x - np.array(mean)) / np.array(std)
     compare(y, exact.transpose(0, 3, 1, 2).astype("f4"), "formula")
 
-launch.STREAM_BYTES = tiling.STREAMED_RUN = 0
+launch.STREAM_BYTES = 0
+tiling.STREAMED_BYTES = dict.fromkeys(tiling.STREAMED_BYTES, 0)
 moves(), gapped_rows(), casts(), saturation(), formula()
 # Two threads: the hand-over is compiled for this CPU as well.
 layoutkit.set_num_threads(2)
