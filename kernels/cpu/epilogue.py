@@ -176,8 +176,8 @@ def build_joining_epilogue(
 
     If a run continues the last one, their common line is stored once, and it is streamed, too. It
     is kept open at `line`, until a run that does not continue it, or `close_line`. `src` and
-    coefficients are read up to a line of output beyond the end of a run. Other arguments are those
-    of `build_epilogue`.
+    coefficients are read up to a line of output beyond the end of a run. `build_epilogue` describes
+    the other arguments.
     """
     si, di, ci = (DTYPES[n].item for n in (source, target, computation_dtype(source, target)))
     count = LINE // di

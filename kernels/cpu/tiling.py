@@ -40,8 +40,8 @@ SEGMENT_BYTES = 768
 # plain stores, and 0.5 to 1.0 beyond them (the same EPYC, 32 and 160 MB).
 STREAMED_BYTES = {"run": 512, "cast": 1024, "pixels": 3000}
 # Shorter rows that follow each other, as in patches, are not joined. Converted rows of 256 to 784
-# bytes took 0.4 to 0.6 of the time of plain stores, moved ones of 576 to 1,089 bytes 0.4 to 0.7, but
-# moved ones of 64 to 400 bytes 0.8 to 1.8, since they are copied once more (AMD EPYC, 2026-11-28).
+# bytes took 0.4 to 0.6 of the time of plain stores, moved ones of 576 to 1,089 bytes 0.4 to 0.7,
+# and shorter moved ones 0.8 to 1.8, since they are copied once more (AMD EPYC, 2026-11-28).
 JOINED_BYTES_OF = {"converted": 64, "moved": 512}
 REPEAT_BYTES = 4096  # bytes of a run with repeated coefficients, whose copies need L1 as well
 TABLE_POSITIONS = 256  # of the offset table of a fused run, or all iterations of its inner loops
