@@ -103,5 +103,5 @@ def test_which_patches_are_streamed(monkeypatch):
     sides = (2, 3, 4, 7, 14, 16)
     assert [is_streamed(side, "float32", "float32") for side in sides] == [0, 0, 0, 0, 1, 1]
     assert is_streamed(14, "uint8", "float32")
-    assert is_streamed(14, "uint8", "uint8")
+    assert [is_streamed(side, "uint8", "uint8") for side in (14, 28)] == [0, 1]
     assert not is_streamed(14, "float64", "float64")  # a block has less than a row
