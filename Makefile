@@ -77,7 +77,7 @@ demo: $(VENV)/.demo
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 test: $(VENV)/.$(or $(EXTRA),testing)
-	@echo "running the tests: about 8 minutes on 2 cores, half once the kernels are cached ..."
+	@echo "running the tests: 8 to 14 minutes on 2 cores, half once the kernels are cached ..."
 	$(BIN)/python $(PYTEST)
 
 test-all: $(VENV)/.$(or $(EXTRA),test)

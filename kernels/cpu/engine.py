@@ -23,13 +23,7 @@ from importlib import import_module
 from numba import uintp
 
 from ...planning.epilogue import DTYPES, computation_dtype
-from .epilogue import (
-    OPEN_END,
-    OPEN_LINE,
-    build_epilogue,
-    build_joining_epilogue,
-    close_line,
-)
+from .epilogue import OPEN_END, OPEN_LINE, build_epilogue, build_joining_epilogue, close_line
 from .params import (
     BOUNDS,
     COEF_OFFSETS,
@@ -77,6 +71,8 @@ def build(move, itemsize, literal, epilogue, streaming):
         return direct(load_microkernel(move, itemsize, literal, streaming), streaming)
     source, target, coefs, *flags = epilogue.split("-")
     saturate, clip = map(int, flags)
+    if streaming and coefs == "add":
+        raise RuntimeError(f"{epilogue}: sums are read and written, so they are not streamed")
     step = source, target, coefs, bool(saturate), clip
     item, out_item, coef_item = (
         DTYPES[name].item for name in (source, target, computation_dtype(source, target))

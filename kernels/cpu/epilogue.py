@@ -21,17 +21,7 @@ from .casts import COMPUTED, FLOATS, call, cast, clip_to_bounds, element_type, m
 from .compiler import cpu_features
 from .copy import copy_bytes
 from .params import LINE
-from .simd import (
-    I64,
-    address,
-    i64_at,
-    i64_put,
-    move_vector,
-    stack,
-    undef_like,
-    vload,
-    vstore,
-)
+from .simd import I64, address, i64_at, i64_put, move_vector, stack, undef_like, vload, vstore
 from .walk import inline
 
 

@@ -42,7 +42,7 @@ STREAMED_BYTES = {"run": 512, "cast": 1024, "pixels": 3000}
 # Shorter rows that follow each other, as in patches, are not joined. Converted rows of 256 to 784
 # bytes took 0.4 to 0.6 of the time of plain stores, moved ones of 576 to 1,089 bytes 0.4 to 0.7,
 # and shorter moved ones 0.8 to 1.8, since they are copied once more (AMD EPYC, 2026-11-28).
-JOINED_BYTES_OF = {"converted": 64, "moved": 512}
+SHORTEST_JOINED = {"converted": 64, "moved": 512}
 REPEAT_BYTES = 4096  # bytes of a run with repeated coefficients, whose copies need L1 as well
 TABLE_POSITIONS = 256  # of the offset table of a fused run, or all iterations of its inner loops
 SLACK = 512  # bytes beyond the coefficients that a full vector may read
@@ -482,7 +482,7 @@ class SplitTiling(Tiling):
         If a block has whole rows, the lines of the output that they share are joined.
         """
         rows, run = count_iterations(self.choice.rows), count_iterations(self._fused.run)
-        shortest = JOINED_BYTES_OF["moved" if self.epilogue is None else "converted"]
+        shortest = SHORTEST_JOINED["moved" if self.epilogue is None else "converted"]
         has_whole_rows = self.pitch(run) * rows <= self.scratch_bytes
         if run * self.dst_itemsize < shortest or not has_whole_rows:
             return super().contiguous_bytes()

@@ -22,7 +22,7 @@ def _streamed(monkeypatch):
     """Stream rows of any length, in chunks of a few blocks on two threads."""
     monkeypatch.setattr(launch, "STREAM_BYTES", 0)
     monkeypatch.setattr(tiling, "STREAMED_BYTES", dict.fromkeys(tiling.STREAMED_BYTES, 0))
-    monkeypatch.setattr(tiling, "JOINED_BYTES_OF", dict.fromkeys(tiling.JOINED_BYTES_OF, 1))
+    monkeypatch.setattr(tiling, "SHORTEST_JOINED", dict.fromkeys(tiling.SHORTEST_JOINED, 1))
     monkeypatch.setattr(launch, "CHUNK_BYTES", 1 << 10)
     monkeypatch.setattr(pool, "SERIAL_BYTES", 0)
     before = layoutkit.get_num_threads()

@@ -407,9 +407,14 @@ def test_tests_use_few_private_names():
 def _names_used(node):
     """Return the names of other objects that a node uses: x.name, imports, setattr(x, "name")."""
     if isinstance(node, ast.Attribute):
-        return [] if ast.unparse(node.value) in ("self", "cls") else [node.attr]
+        return [] if getattr(node.value, "id", "") in ("self", "cls") else [node.attr]
     if isinstance(node, ast.ImportFrom):
         return [alias.name for alias in node.names]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("attr"):
+    if isinstance(node, ast.Call) and _last_name(node.func).endswith("attr"):
         return [arg.value for arg in node.args[1:2] if isinstance(getattr(arg, "value", 0), str)]
     return []
+
+
+def _last_name(node):
+    """Return the name that an expression ends with: "setattr" for monkeypatch.setattr."""
+    return getattr(node, "attr", getattr(node, "id", ""))
