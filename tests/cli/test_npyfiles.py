@@ -30,6 +30,7 @@ def _numbers(dtype="<i4", order="C"):
 # ---- reading -----------------------------------------------------------------------------
 
 
+@pytest.mark.budget(4)
 @pytest.mark.usefixtures("window_bytes")
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("axis", range(4))

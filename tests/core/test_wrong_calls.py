@@ -463,7 +463,7 @@ def table():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.budget(120)
+@pytest.mark.budget(3)
 @pytest.mark.parametrize("kind", VALUES)
 def test_values_of_other_types_have_short_errors_of_layoutkit(kind, table):
     value = VALUES[kind]

@@ -30,6 +30,7 @@ def chosen(draw):
     return choose(counts, near, words, size, most), {axis for axis, _ in near}, most
 
 
+@pytest.mark.budget(0)
 @given(chosen())
 def test_words_along_any_axis_cover_a_box_once(found):
     boxes, near, most = found
@@ -53,6 +54,7 @@ def test_every_place_of_a_narrow_box_has_its_own_slot(counts, words, size, most)
     check_slots(choose(counts, [(0, 4), (1, 4), (2, 4)], words, size, most))
 
 
+@pytest.mark.budget(0)
 @given(chosen())
 def test_every_place_has_its_own_slot_and_words_are_whole(found):
     check_slots(found[0])
@@ -71,6 +73,7 @@ def check_slots(boxes):
                 assert slots[slot + item * boxes.size] == (*place[:-1], place[-1] + item)
 
 
+@pytest.mark.budget(0)
 @given(chosen())
 def test_slots_are_a_sum_of_bits(found):
     """Test that positions add and slots XOR bit by bit, as the iterations of a kernel assume."""

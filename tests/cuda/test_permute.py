@@ -164,6 +164,7 @@ def nests(draw):
     return nest, items, addresses
 
 
+@pytest.mark.budget(0)
 @given(nests())
 def test_boxes_are_what_the_kernel_expects(case):
     nest, items, addresses = case

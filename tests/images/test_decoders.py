@@ -133,6 +133,7 @@ def batches_of(source, options):
     return read
 
 
+@pytest.mark.budget(4)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_source_reads_them_as_images_of_pillow(toy, name, tmp_path):
     own = write_sources(tmp_path / "own", "png", encoded)

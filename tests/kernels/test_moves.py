@@ -78,7 +78,7 @@ def cases(draw):
     return left, options, call, samples, np.stack(windows)
 
 
-@pytest.mark.budget(1)
+@pytest.mark.budget(0)
 @pytest.mark.parametrize("box_bytes", [1, 64, 1 << 15])
 @given(case=cases(), data=st.data())
 def test_windows_equal_indexing(case, data, box_bytes):

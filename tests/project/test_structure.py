@@ -392,6 +392,7 @@ PUBLIC_NAMES = {
 }
 
 
+@pytest.mark.budget(0)
 def test_tests_use_few_private_names():
     """Count attributes of other objects, imports, and names that tests replace."""
     used = [

@@ -277,7 +277,7 @@ CASTS = [
 LACKS = {"jax": {"int64"}, "torch": {"uint16", "uint32"}}  # 64 bits by default; saturated casts
 
 
-@pytest.mark.budget(54)
+@pytest.mark.budget(8)
 @pytest.mark.parametrize(("x", "dtype", "casting"), CASTS)
 def test_casts_equal_those_of_numpy(name, library, assert_same, x, dtype, casting):
     if dtype in LACKS[name]:
