@@ -165,7 +165,7 @@ def floor_rows() -> Iterator[Row]:
         ("bhwc", "bchw", "bhwc", (64, 112, 112, 8), "float32", 0.35),
         ("bhwc", "bchw", "bhwc", (64, 224, 224, 3), "uint8", 0.30),
         ("bchw", "bhwc", "bhwc", (64, 224, 224, 3), "uint8", 0.30),
-        ("bhwc", "bchw", "bhwc", (16, 224, 224, 13), "uint8", 0.25),
+        ("bhwc", "bchw", "bhwc", (16, 224, 224, 13), "uint8", 0.16),
         ("bchw", "bhwc", "bhwc", (16, 224, 224, 7), "int16", 0.25),
         ("uvw", "vuw", "uvw", (20000, 16, 24), "uint8", 0.28),
         ("uvw", "vuw", "uvw", (5000, 16, 96), "uint8", 0.22),
