@@ -81,7 +81,7 @@ test: $(VENV)/.$(or $(EXTRA),testing)
 	$(BIN)/python $(PYTEST)
 
 test-all: $(VENV)/.$(or $(EXTRA),test)
-	@echo "running all tests: about 35 minutes on 2 cores, less once the kernels are cached ..."
+	@echo "running all tests: 35 to 45 minutes on 2 cores, less once the kernels are cached ..."
 	$(BIN)/python $(PYTEST) --all
 
 test-exhaustive: $(VENV)/.$(or $(EXTRA),test)

@@ -79,8 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from hypothesis import HealthCheck, settings
 
         # No deadline and no check for slow examples: their time depends on the load of the machine.
-        examples = 50 if config.getoption("--all") else 10
-        examples = 100 if config.getoption("--exhaustive") else examples
+        is_all, is_exhaustive = map(config.getoption, ("--all", "--exhaustive"))
+        examples = 100 if is_exhaustive else 50 if is_all else 10
         settings.register_profile(
             "layoutkit",
             deadline=None,

@@ -739,6 +739,8 @@ def test_samples_of_different_sizes_that_no_batch_packs_name_no_option(sizes):
     samples = [np.zeros((28, 28, 3), np.uint8), np.zeros((14, 28, 3), np.uint8)]
     with pytest.raises(ShapeError, match=r"give samples of one size$"):
         Collator("(hp)(wq)c->b(hw)(cpq)", p=14, q=14, **sizes)(samples)
+    with pytest.raises(ShapeError, match=r"give samples of one size$"):
+        Collator("h(wc)->(bc)hw", c=3)([np.zeros((4, 6)), np.zeros((4, 9))])
 
 
 @pytest.mark.parametrize(

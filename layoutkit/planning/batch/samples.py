@@ -67,8 +67,11 @@ class SampleAxes:
         if fold[0] in self.sample.letters or not {*fold} & {*self.sample.groups[axis]}:
             return ""
         names = [self.pattern.target.name(letter) for letter in fold]
-        sizes = " and ".join(f"{name}=" for name in names if name in self.sizes)
-        return f"; omit {sizes} to pack samples of different sizes" if sizes else ""
+        sized = [name for name in names if name in self.sizes]
+        if sized in ([], [CHANNEL]):  # channels alone are not packed
+            return ""
+        omitted = " and ".join(f"{name}=" for name in sized)
+        return f"; omit {omitted} to pack samples of different sizes"
 
     @cached_property
     def cropped(self) -> dict[str, int]:
