@@ -388,6 +388,7 @@ def _conversion_kernels(rows: Iterable[Row]) -> Iterator[KernelSpec]:
 def _window_kernels() -> Iterator[KernelSpec]:
     """Yield the kernels of batches of crops, resized samples and patches, and of video frames."""
     yield KernelSpec("collate", ("windows",))
+    yield KernelSpec("collate", ("headers",))
     yield KernelSpec("collate", ("each",))
     for role in ("fit", "draw", "crop"):
         yield KernelSpec("placement", (role,))

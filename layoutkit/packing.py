@@ -64,6 +64,7 @@ class _Batch(NamedTuple):
     shapes: Array  # (samples, axes) int64
     args: dict[str, PerSampleArgs]  # offset, flip and crop, by index of the axis
     layout: PackedLayout
+    has_whole_samples: bool  # each window is its whole sample, with all channels
 
 
 class PackedCollation:
@@ -83,7 +84,8 @@ class PackedCollation:
         self._sample_options = replace(options, resize=resize, size=None, packed="")
         self._make_collator = make_collator
         self._device_program = DevicePackedProgram(options)
-        self._programs: Cache[PackedProgram] = Cache()  # by the rank and dtype of samples
+        # By the rank and dtype of samples, and the memory of the batch.
+        self._programs: Cache[PackedProgram] = Cache()
         # By the sizes of windows along axes that are not packed, the dtype, and the batch.
         self._resize_programs: Cache[PackedResizeProgram] = Cache()
         self._steps: Cache[_Steps] = Cache()  # by the shapes and dtype of a sample and its window
@@ -181,7 +183,7 @@ class PackedCollation:
             return  # the call has sizes, or placements
         batch = self._check_all([(shape, dtype)], self._options.crops.fixed())
         self._place(batch.axes, batch.shapes, batch.args, batch.layout)
-        self._find_program(batch).find_layouts(batch.layout, None)
+        self._find_program(batch, None).find_layouts(batch.layout)
 
     def _check_all(self, inspected: list[tuple[tuple[int, ...], DType]], args: CropArgs) -> _Batch:
         """Return the checked batch of samples of these shapes and dtypes."""
@@ -195,7 +197,8 @@ class PackedCollation:
         axes = self._options.find_sample_axes(shapes.shape[1], tuple(shapes[0].tolist()))
         parsed, targets = parse_packed_args(self._options, axes, shapes, args)
         layout = lay_out_samples(self._options, axes, shapes, targets)
-        return _Batch(axes, dtype, shapes, parsed, layout)
+        is_part = axes.cropped or self._options.channels is not None or any(parsed.values())
+        return _Batch(axes, dtype, shapes, parsed, layout, targets is None and not is_part)
 
     def _place(
         self,
@@ -235,9 +238,11 @@ class PackedCollation:
         resize = self._options.resize
         if resize is not None and self._averages(resize, batch):
             return self._resize(resize, sources, batch, out, part)
-        program = self._find_program(batch)
-        layouts = program.find_layouts(layout, part)
-        placements = self._place(batch.axes, batch.shapes, batch.args, layout)
+        program = self._find_program(batch, part)
+        layouts = program.find_layouts(layout)
+        placements = None
+        if not batch.has_whole_samples:
+            placements = self._place(batch.axes, batch.shapes, batch.args, layout)
         if out is None:
             out = empty(layout.shape, layouts[0].plan.target.dtype)
         if program(sources, placements, layouts, layout, out):
@@ -297,11 +302,13 @@ class PackedCollation:
             cache_put(self._resize_programs, key, program, PROGRAM_SIZE_ESTIMATE)
         return program
 
-    def _find_program(self, batch: _Batch) -> PackedProgram:
-        key = batch.shapes.shape[1], batch.dtype
+    def _find_program(self, batch: _Batch, part: Part | None) -> PackedProgram:
+        """Return the cached program of moved samples; `part` is the memory of the batch."""
+        memory = None if part is None else (part.strides, part.dtype)
+        key = batch.shapes.shape[1], batch.dtype, memory
         program = self._programs.get(key)
         if program is None:
-            program = PackedProgram(self._options, batch.axes, batch.dtype)
+            program = PackedProgram(self._options, batch.axes, batch.dtype, part)
             cache_put(self._programs, key, program, PROGRAM_SIZE_ESTIMATE)
         return program
 

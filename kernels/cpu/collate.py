@@ -4,6 +4,9 @@ The kernel "windows" validates the samples of a batch and writes one launch (ent
 Python would need 100 us for 64 samples. The kernel also checks that every window is inside its
 sample. It writes error bits to ERRORS, and Python raises the errors.
 
+The kernel "headers" writes the addresses, sizes and strides of samples to tables, for callers that
+compute with them.
+
 The kernel "each" executes all entries as one job; each entry calls a kernel of engine.py. Windows
 that reach outside of their samples, and windows of certain positions of their samples (selected
 channels, the nearest pixels) are moved in boxes (moves.py). The parameter block of "each" has two
@@ -261,6 +264,30 @@ def build_crop_table():
     return kernel
 
 
+def build_headers():
+    """Build the kernel "headers" for samples lo to hi; the sheet is passed as the source.
+
+    It writes the tables of addresses, sizes and strides, one after the other, from `tables` on. It
+    stops at a sample of another rank or dtype, with MISMATCH as the error.
+    """
+
+    def kernel(params, sheet, tables, lo, hi):
+        axes = i64_at(sheet, t.AXES)
+        count = i64_at(sheet, t.COUNT)
+        for number in range(lo, hi):
+            is_valid, start, sizes, strides = read_sample(sheet, number)
+            if not is_valid:
+                i64_put(sheet, t.ERRORS, t.MISMATCH)
+                return
+            i64_put(tables, number, start)
+            for axis in range(axes):
+                word = count + number * axes + axis
+                i64_put(tables, word, i64_at(uintp(sizes), axis))
+                i64_put(tables, word + count * axes, i64_at(uintp(strides), axis))
+
+    return kernel
+
+
 def build_batched_launch():
     """Build the kernel "each", which runs all entries of a table passed as the source."""
 
@@ -297,5 +324,6 @@ def build_batched_launch():
 
 
 def build(role):
-    """Return the kernel of a role: "windows" writes the table, "each" runs its entries."""
-    return {"windows": build_crop_table, "each": build_batched_launch}[role]()
+    """Return the kernel of a role: "windows", "headers" or "each"."""
+    roles = {"windows": build_crop_table, "headers": build_headers, "each": build_batched_launch}
+    return roles[role]()

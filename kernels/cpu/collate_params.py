@@ -1,7 +1,8 @@
 """The layout of the tables of a batch of windows.
 
 The caller writes the sheet; the kernel "windows" of collate.py writes rows and entries; the kernel
-"each" executes the entries. All tables have 64-bit words. The *sheet* holds the arguments:
+"each" executes the entries. The kernel "headers" reads the sheet up to OBJECT_HEADER. All tables
+have 64-bit words. The *sheet* holds the arguments:
 
     OBJECTS, DTYPE        addresses of the NumPy arrays and their expected dtype; or OBJECTS is 0,
     STARTS, SIZES, STRIDES, FORM    and the addresses of these tables are used; FORM is the number

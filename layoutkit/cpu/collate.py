@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -51,6 +51,7 @@ from .window_table import (
     WindowPlanTable,
     generalize_strides,
     is_streamed,
+    load_table_kernel,
     make_window_plan,
     with_addresses,
 )
@@ -161,7 +162,7 @@ class CollateProgram:
             values = {t.OFFSETS: offsets, t.FLIPS: flips, t.POSITIONS: positions}
         alignment = self._alignment(dst)
         plan_table = self._plan_tables.get(alignment) or WindowPlanTable.of(())
-        write_table = _table_kernel()
+        write_table = load_table_kernel("windows")
         while True:
             args = self._new_args(plan_table)
             args.describe(sources, plan_table, values, span)
@@ -454,12 +455,3 @@ def _byte_span(layout: BatchLayout) -> tuple[int, int]:
     extents = [(n - 1) * stride for n, stride in zip(layout.shape, layout.strides, strict=True)]
     end = sum(max(0, extent) for extent in extents) + layout.dtype.itemsize
     return sum(min(0, extent) for extent in extents), end
-
-
-@cache
-def _table_kernel() -> Any:
-    """Return the kernel that writes tables; it keeps the GIL, which is slow to reacquire."""
-    with fork.init_lock:
-        from ..kernels.cpu.compiler import PROTOTYPE_WITH_GIL, KernelSpec, load
-
-        return PROTOTYPE_WITH_GIL(load(KernelSpec("collate", ("windows",))).address)

@@ -8,11 +8,10 @@ samples that are averaged share the plan of their blocks, also with windows of o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain, repeat
 from math import gcd
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -61,6 +60,9 @@ if TYPE_CHECKING:
 SHARES = 64
 
 
+_Made = TypeVar("_Made")
+
+
 class _Moves(NamedTuple):
     """The moves of windows of one size, by position."""
 
@@ -71,7 +73,8 @@ class _Moves(NamedTuple):
 class _Launches(NamedTuple):
     """The launches that convert windows of certain sizes and strides."""
 
-    entries: Sequence[Sequence[int]]  # with offsets in the window, and in its rows of the batch
+    entry_count: int
+    entries: bytes  # with offsets in the window, and in its rows of the batch
     plan: WindowPlan | None  # which keeps the parameters of the entries alive
 
 
@@ -88,52 +91,51 @@ class PackedProgram:
     """The program that packs samples of one rank and dtype, whose items are moved.
 
     Several threads may call it at once: a call changes only caches.
+
+    out    the shape, strides and dtype of a batch; None: new memory. Its shape does not matter
     """
 
-    def __init__(self, options: CollateOptions, axes: SampleAxes, source: DType) -> None:
+    def __init__(
+        self, options: CollateOptions, axes: SampleAxes, source: DType, out: Part | None
+    ) -> None:
         self._options = options
         self._axes = axes
         self._source = source
-        # By the shape of a window, the strides of samples, and the memory of the batch.
-        self._layouts: Cache[BatchLayout] = Cache()
-        self._plans: Cache[_Launches] = Cache()
+        self._out = out
+        self._layouts: Cache[BatchLayout] = Cache()  # by the shape of a window
+        # By the alignment of the batch, and whether it is streamed; then by the shape and strides
+        # of a window.
+        self._plans: dict[tuple[int, bool], Cache[_Launches]] = {}
         self._moves: Cache[_Moves] = Cache()
 
-    def find_layouts(self, packed: PackedLayout, out: Part | None) -> list[BatchLayout]:
+    def find_layouts(self, packed: PackedLayout) -> list[BatchLayout]:
         """Return the layout of each window, in its part of the batch.
-
-        out    the shape, strides and dtype of the batch; None: new memory
 
         Raises what converting a window would raise.
         """
-        memory = "" if out is None else f"{out.strides} {out.dtype!r}"
-        layouts = []
-        for number, key in enumerate(zip(packed.keys, repeat(memory))):
-            layout = self._layouts.get(key)
-            if layout is None:
-                layout = self._lay_out(packed.windows[number], packed.moves[number], out)
-                cache_put(self._layouts, key, layout, PROGRAM_SIZE_ESTIMATE)
-            layouts.append(layout)
-        return layouts
+        return _look_up(self._layouts, packed.keys, lambda n: self._lay_out(packed, n))
 
-    def _lay_out(self, window: Array, move: Permutation, out: Part | None) -> BatchLayout:
+    def _lay_out(self, packed: PackedLayout, number: int) -> BatchLayout:
+        window, move = tuple(packed.windows[number].tolist()), packed.moves[number]
+        out = self._out
         part = None if out is None else Part(move.target_shape, out.strides, out.dtype)
-        shape = tuple(window.tolist())
-        return lay_out_moved(self._options, self._axes, 1, shape, self._source, part)
+        return lay_out_moved(self._options, self._axes, 1, window, self._source, part)
 
     def __call__(
         self,
         sources: SampleBatch,
-        placements: Placements,
+        placements: Placements | None,
         layouts: list[BatchLayout],
         packed: PackedLayout,
         out: Array,
     ) -> bool:
         """Write the converted windows to `out`, which has the memory of the batch; return True.
 
+        placements    of the windows; None: each window is its whole sample, with all channels
+
         Returns False if kernels cannot write them in one pass; nothing has been written.
         """
-        if any(layout.post_conversion is not None for layout in layouts):
+        if [layout for layout in layouts if layout.post_conversion is not None]:
             return False
         bits = data_pointer(out) | out.strides[0] | LINE
         rows = packed.offsets[:-1] * out.strides[0]
@@ -141,7 +143,8 @@ class PackedProgram:
         channels = self._options.channels
         is_even = channels is None or as_slice(channels) is not None
         has_folds = any(len(group) > 1 for group in self._axes.pattern.source.groups)
-        if self._options.resize is None and is_even and not placements.outside.any():
+        is_moved = self._options.resize is not None or not is_even
+        if placements is None or not (is_moved or placements.outside.any()):
             windows = self._locate_windows(sources, placements, packed.windows)
             self._convert(windows, layouts, packed, target)
         elif has_folds or not can_replace_ignored(self._options.resize, self._source):
@@ -160,23 +163,23 @@ class PackedProgram:
     ) -> None:
         """Convert windows, of these addresses and strides."""
         starts, strides = windows
-        memory = f"{target.out.strides} {target.out.dtype!r} {target.alignment} {target.stream}"
-        plans = []
-        for number, key in enumerate(zip(packed.keys, row_bytes(strides), repeat(memory))):
-            plan = self._plans.get(key)
-            if plan is None:
-                plan = _make_launches(layouts[number], self._source, strides[number], target)
-                cache_put(self._plans, key, plan, PROGRAM_SIZE_ESTIMATE)
-            plans.append(plan)
-        table = pack_words(chain.from_iterable([plan.entries for plan in plans]))
-        if not len(table):
+        known = self._plans.setdefault((target.alignment, target.stream), Cache())
+        plans = _look_up(
+            known,
+            row_bytes(np.concatenate([packed.windows, strides], 1)),
+            lambda n: _make_launches(layouts[n], self._source, strides[n], target),
+        )
+        words = bytearray().join([plan.entries for plan in plans])
+        if not words:
             return
-        table = table.reshape(-1, ENTRY).copy()
-        counts = [len(plan.entries) for plan in plans]
-        table[:, E_SOURCE] += np.repeat(starts, counts)
-        table[:, E_OUTPUT] += np.repeat(target.rows, counts)
-        read_bytes = int(packed.windows.prod(1).sum()) * self._source.itemsize
-        self._run(table, read_bytes, target.out)
+        table = np.frombuffer(words, np.int64).reshape(-1, ENTRY)
+        rows = target.rows
+        if len(table) != len(plans):
+            counts = [plan.entry_count for plan in plans]
+            starts, rows = np.repeat(starts, counts), np.repeat(rows, counts)
+        table[:, E_SOURCE] += starts
+        table[:, E_OUTPUT] += rows
+        self._run(table, target.out.size * self._source.itemsize, target.out)
 
     def _move(
         self,
@@ -268,10 +271,12 @@ class PackedProgram:
         return moves
 
     def _locate_windows(
-        self, sources: SampleBatch, placements: Placements, windows: Array
+        self, sources: SampleBatch, placements: Placements | None, windows: Array
     ) -> tuple[Array, Array]:
         """Return the address of the first element of each window, and its strides."""
         starts, _, strides = sources.known_addresses
+        if placements is None:
+            return starts, strides
         starts = starts + (placements.begins * strides).sum(1)
         strides = strides.copy()
         if self._options.channels is not None:
@@ -296,13 +301,26 @@ def _make_launches(
 ) -> _Launches:
     """Return the launches that convert windows of this layout and these strides."""
     if 0 in layout.shape:
-        return _Launches([], None)
+        return _Launches(0, b"", None)
     steps = tuple(strides.tolist())
     with fork.init_lock:
         plan = make_window_plan(layout, source, steps, target.alignment, target.stream)
     address = data_pointer(plan.params)
     entries = [(plan.code, address, src, dst, plan.units, 0) for src, dst in plan.launch_offsets]
-    return _Launches(entries, plan)
+    return _Launches(len(entries), pack_words(entries).tobytes(), plan)
+
+
+def _look_up(cache: Cache[_Made], keys: list[bytes], make: Callable[[int], _Made]) -> list[_Made]:
+    """Return the values of a cache under these keys; `make` makes value number n if it is missing.
+
+    Values are true.
+    """
+    values = [*map(cache.get, keys)]  # for loops take three times as long
+    if not all(values):
+        for number, key in enumerate(keys):
+            value = cache.get(key) or make(number)
+            values[number] = cache_put(cache, key, value, PROGRAM_SIZE_ESTIMATE)
+    return values  # type: ignore[return-value]
 
 
 def _run_entries(

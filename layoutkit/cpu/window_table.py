@@ -11,6 +11,7 @@ and writes. A `SampleBatch` describes the samples: separate arrays, or parts of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import accumulate as added
 from itertools import pairwise
 from math import gcd
@@ -274,6 +275,10 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
     dtype = sources.dtype
     rank = len(sources.shape)
     arrays = sources.arrays
+    if HAS_KNOWN_HEADER:
+        known = _read_headers(arrays, dtype, rank)
+        if known is not None:
+            return SampleBatch(dtype, sources.shape, len(arrays), arrays, known)
     forms = [x.shape + x.strides for x in arrays]
     dtypes = [*map(_dtype_of, arrays)]
     if {*map(len, forms)} != {2 * rank} or dtypes.count(dtype) != len(dtypes):
@@ -290,16 +295,39 @@ def with_addresses(sources: SampleBatch) -> SampleBatch:
     return SampleBatch(dtype, sources.shape, len(arrays), arrays, known)
 
 
+def _read_headers(arrays: Sequence[Array], dtype: DType, rank: int) -> SampleAddresses | None:
+    """Return the addresses of arrays; None if an array has another rank or another dtype object."""
+    count = len(arrays)
+    objects = pack_words([map(id, arrays)])
+    sheet = np.zeros(t.SHEET_WORDS, np.int64)
+    words: Array = np.empty(count * (1 + 2 * rank), np.int64)
+    objects_address, sheet_address, tables = addresses([objects, sheet, words])
+    sheet[[t.OBJECTS, t.DTYPE]] = objects_address, id(dtype)
+    sheet[[t.COUNT, t.AXES, t.OBJECT_HEADER]] = count, rank, HEADER
+    load_table_kernel("headers")(b"", sheet_address, tables, 0, count)
+    if sheet.item(t.ERRORS):
+        return None
+    sizes, strides = words[count:].reshape(2, count, rank)
+    return SampleAddresses(words[:count], sizes, strides)
+
+
+@cache
+def load_table_kernel(role: str) -> Any:
+    """Return a kernel of collate.py that keeps the GIL, which is slow to reacquire."""
+    with fork.init_lock:
+        from ..kernels.cpu.compiler import PROTOTYPE_WITH_GIL, KernelSpec, load
+
+        return PROTOTYPE_WITH_GIL(load(KernelSpec("collate", (role,))).address)
+
+
 def check_apart(sources: SampleBatch, out: Array) -> None:
     """Raise if `out` is read-only, or shares memory with one of the separate arrays `sources`."""
     arrays = sources.arrays
     check_writable(arrays[0], out, "sample 0")
     starts, sizes, strides = sources.known_addresses
-    reach = (sizes - 1) * strides
     first, end = byte_bounds(out)
-    is_near = (starts + np.minimum(reach, 0).sum(1) < end) & (
-        starts + np.maximum(reach, 0).sum(1) + sources.dtype.itemsize > first
-    )
+    reach = np.abs(sizes * strides).sum(1) + sources.dtype.itemsize  # at most, on either side
+    is_near = (starts - reach < end) & (starts + reach > first)
     for number in np.flatnonzero(is_near).tolist():
         check_writable(arrays[number], out, f"sample {number}")
 

@@ -21,7 +21,9 @@ from layoutkit import (
     collate,
     convert,
 )
+from layoutkit.cpu.window_table import describe_arrays, with_addresses
 from layoutkit.packing import PackedCollation
+from layoutkit.planning.batch import packing
 
 PATCHES = "(hp)(wq)c->(bhw)(cpq)"
 MERGED = "(hmp)(wnq)c->(bhwmn)(cpq)"
@@ -199,9 +201,6 @@ def test_invalid_out_is_not_written():
         collate([clips[0], whole[3:]], "tf->(bt)f", out=whole)
 
 
-# ---- resizing ----------------------------------------------------------------------------
-
-
 def test_samples_in_the_memory_of_out():
     """Samples may lie beside `out` in one buffer, in any order, but not within it."""
     collator = Collator("tf->(bt)f")
@@ -224,6 +223,50 @@ def test_samples_of_either_byte_order_are_packed():
     _assert_packs(collate(clips[::-1], "tf->(bt)f"), expected[::-1], [[5], [3]])
     with pytest.raises(DtypeError, match="sample 1 has dtype float32, but sample 0 has int32"):
         collate([expected[0], np.zeros((2, 2), np.float32)], "tf->(bt)f")
+
+
+def test_moves_of_many_sizes_are_kept(monkeypatch):
+    """The moves of windows are kept up to a limit, or all windows of one larger batch."""
+    monkeypatch.setattr(packing, "MAX_RESOLVED", 5)
+    collator = Collator(PATCHES, p=2, q=1)
+    random = np.random.default_rng(3)
+    for count in (1, 4, 3, 9, 2, 5, 6, 1):
+        images = _make_images([(*2 * random.integers(1, 4, 1), random.integers(1, 4), 3)
+                               for _ in range(count)], seed=count)  # fmt: skip
+        parts = [_split_patches(x, 2, 1) for x in images]
+        _assert_packs(collator(images), parts, [(len(x) // 2, x.shape[1]) for x in images])
+    with pytest.raises(ShapeError, match=r"sample 7, with b=1: .*size 3"):
+        collator([*_make_images([(2, n, 3) for n in range(1, 8)]), *_make_images([(3, 1, 3)])])
+
+
+@given(
+    samples=st.lists(
+        st.tuples(st.permutations(range(3)), st.lists(st.integers(0, 4), min_size=3, max_size=3),
+                  st.lists(st.sampled_from([1, 2, -1, -3]), min_size=3, max_size=3)),
+        min_size=1, max_size=5,
+    ),
+    swapped=st.booleans(),
+)  # fmt: skip
+def test_addresses_of_samples_are_those_of_numpy(samples, swapped):
+    arrays = []
+    for order, sizes, steps in samples:
+        whole = np.zeros([n * abs(step) for n, step in zip(sizes, steps, strict=True)], "i2")
+        strided = whole[tuple(slice(None, None, step) for step in steps)]
+        assert strided.shape == tuple(sizes)
+        arrays.append(strided.transpose(order))
+    if swapped:  # an equal dtype that is another object
+        arrays.append(np.zeros((2, 2, 2), np.dtype(np.int16, metadata={"other": "object"})))
+    starts, sizes, strides = with_addresses(describe_arrays(arrays)).known_addresses
+    assert starts.tolist() == [x.__array_interface__["data"][0] for x in arrays]
+    assert [*map(tuple, sizes.tolist())] == [x.shape for x in arrays]
+    assert [*map(tuple, strides.tolist())] == [x.strides for x in arrays]
+    wrong = [np.zeros((1, 1), "i2"), np.zeros((1, 1, 1), "u2")]
+    for array in wrong:
+        with pytest.raises(LayoutkitError, match=f"sample {len(arrays)} has"):
+            with_addresses(describe_arrays([*arrays, array]))
+
+
+# ---- resizing ----------------------------------------------------------------------------
 
 
 @pytest.mark.budget(3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -15,7 +15,7 @@ from ..._utils.indexing import as_int_array
 from ..._utils.validation import show
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import MAX_ELEMENTS, Pattern, Permutation
-from ...memory import Array, pack_words, row_bytes
+from ...memory import Array, row_bytes
 from ..fitting import MAX_SIDE, scale_sides
 from ..resize import ResizeOptions
 from .arguments import CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
@@ -25,6 +25,7 @@ from .samples import SampleAxes
 if TYPE_CHECKING:
     from ...options import CollateOptions
 
+MAX_RESOLVED = 1024  # windows whose moves are kept; a larger batch keeps all of its own
 MAX_ASPECT_RATIO = 200  # of images whose sizes are chosen, as in transformers' smart_resize
 
 
@@ -66,7 +67,7 @@ class PackedLayout(NamedTuple):
 
     windows: Array  # (samples, axes) int64: the shape of each window
     keys: list[bytes]  # the bytes of each window's shape, by which caches find windows
-    moves: Sequence[Permutation]  # of each window, with a batch axis of size 1
+    moves: list[Permutation]  # of each window, with a batch axis of size 1
     sizes: Array  # (samples, differing axes) int64
     offsets: Array  # (samples + 1,) int64
     shape: tuple[int, ...]  # of the batch
@@ -84,59 +85,96 @@ def lay_out_samples(
     Raises ShapeError if a sample does not fit the pattern, or if no memory holds the batch.
     """
     windows: Array = np.empty(shapes.shape, np.int64)
-    windows[:] = np.array(axes.window(shapes))
-    windows[:, axes.packed_axes] = axes.select_channels(shapes)[:, axes.packed_axes]
+    windows[:] = axes.window(shapes)
+    for axis in axes.packed_axes:
+        windows[:, axis] = axes.select_channels(shapes)[:, axis]
     if targets is not None:
         windows[:, [*axes.resizable.values()]] = targets
     sizes_of_options = tuple(options.convert.sizes.items())
     resolve = _make_resolver(axes.pattern, axes.packed, options.letter, sizes_of_options)
     keys = row_bytes(windows)
-    resolved = []
-    for number, key in enumerate(keys):
-        try:
-            resolved.append(resolve(key))
-        except ShapeError as error:
-            cure = f"; multiple={axes.patch_side} alone chooses such sizes"
-            if options.resize is None:
-                option = f'resize="bicubic", multiple={axes.patch_side}'
-                cure = "" if targets is not None else f"; {option} resizes samples to such sizes"
-            raise ShapeError(f"sample {number}, with b=1: {error}{cure}") from None
-    moves, rows, sizes = zip(*resolved, strict=True)
-    rest = moves[0].target_shape[1:]
-    if max(sum(rows), 1) * prod(size or 1 for size in rest) >= MAX_ELEMENTS:
+    try:
+        moves, numbers = resolve(keys)
+    except ShapeError as error:
+        cure = f"; multiple={axes.patch_side} alone chooses such sizes"
+        if options.resize is None:
+            option = f'resize="bicubic", multiple={axes.patch_side}'
+            cure = "" if targets is not None else f"; {option} resizes samples to such sizes"
+        raise ShapeError(f"{error}{cure}") from None
+    offsets = np.zeros(len(keys) + 1, np.int64)
+    numbers[:, 0].cumsum(out=offsets[1:])
+    rows, rest = offsets.item(-1), moves[0].target_shape[1:]
+    if max(rows, 1) * prod([size or 1 for size in rest]) >= MAX_ELEMENTS:
         raise ShapeError(
-            f'"{axes.pattern.text}" packs {len(rows)} samples to shape {(sum(rows), *rest)}, which '
+            f'"{axes.pattern.text}" packs {len(keys)} samples to shape {(rows, *rest)}, which '
             "no memory holds; give fewer or smaller samples"
         )
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(rows, out=offsets[1:])
-    sizes_by_sample = pack_words(sizes).reshape(len(rows), -1).copy()  # writeable
-    return PackedLayout(windows, keys, moves, sizes_by_sample, offsets, (sum(rows), *rest))
+    return PackedLayout(windows, keys, moves, numbers[:, 1:].copy(), offsets, (rows, *rest))
 
 
-_Resolved = tuple[Permutation, int, tuple[int, ...]]
+class _Resolved(NamedTuple):
+    """The windows that a `_Resolver` has resolved."""
+
+    places: dict[bytes, int]  # of each window in the following
+    moves: list[Permutation]
+    numbers: Array  # (windows, 1 + letters) int64: rows in the batch, and sizes along the letters
+
+
+class _Resolver:
+    """A function of the shapes of windows that keeps its results."""
+
+    def __init__(
+        self, pattern: Pattern, letters: str, batch_letter: str, sizes: dict[str, int]
+    ) -> None:
+        self._pattern = pattern
+        self._letters = letters
+        self._axis = pattern.source.groups.index(batch_letter)
+        self._sizes = sizes
+        self._known = self._empty = _Resolved({}, [], np.empty((0, 1 + len(letters)), np.int64))
+
+    def __call__(self, windows: list[bytes]) -> tuple[list[Permutation], Array]:
+        """Return the move of each window, with a batch axis of size 1, and its numbers.
+
+        windows    the shape of each window, as bytes of int64
+
+        Numbers are int64 (windows, 1 + letters): the rows of a window in the batch, and its sizes
+        along the letters. Raises ShapeError, with the number of the first window that does not fit
+        the pattern.
+        """
+        known = self._known
+        try:
+            places = [known.places[window] for window in windows]
+        except KeyError:
+            known = self._known = self._resolve(known, windows)
+            places = [known.places[window] for window in windows]
+        return [known.moves[place] for place in places], known.numbers.take(places, 0)
+
+    def _resolve(self, known: _Resolved, windows: list[bytes]) -> _Resolved:
+        """Return `known` with these windows, or only these if there would be too many."""
+        if len({*known.places, *windows}) > MAX_RESOLVED:
+            known = self._empty
+        places, moves, rows = {**known.places}, [*known.moves], []
+        for number, window in enumerate(windows):
+            if window in places:
+                continue
+            shape = np.frombuffer(window, np.int64).tolist()
+            shape.insert(self._axis, 1)
+            try:
+                move = self._pattern.resolve(shape, self._sizes)
+            except ShapeError as error:
+                raise ShapeError(f"sample {number}, with b=1: {error}") from None
+            by_letter = dict(zip(move.target_axes, move.target_sizes, strict=True))
+            places[window] = len(moves)
+            moves.append(move)
+            rows.append([move.target_shape[0], *[by_letter[letter] for letter in self._letters]])
+        return _Resolved(places, moves, np.concatenate([known.numbers, np.array(rows, np.int64)]))
 
 
 @lru_cache(maxsize=32)
 def _make_resolver(
     pattern: Pattern, letters: str, batch_letter: str, sizes: tuple[tuple[str, int], ...]
-) -> Callable[[bytes], _Resolved]:
-    """Return a function of the shape of a window, as bytes of int64, that caches its results.
-
-    It returns the move of the window, whose batch axis has size 1, the rows of the window in the
-    batch, and its sizes along `letters`.
-    """
-    axis = pattern.source.groups.index(batch_letter)
-
-    @lru_cache(maxsize=1024)
-    def resolve(window: bytes) -> _Resolved:
-        shape = np.frombuffer(window, np.int64).tolist()
-        shape.insert(axis, 1)
-        move = pattern.resolve(shape, dict(sizes))
-        by_letter = dict(zip(move.target_axes, move.target_sizes, strict=True))
-        return move, move.target_shape[0], tuple([by_letter[letter] for letter in letters])
-
-    return resolve
+) -> _Resolver:
+    return _Resolver(pattern, letters, batch_letter, dict(sizes))
 
 
 def parse_packed_args(
