@@ -32,7 +32,13 @@ from .backends.items import ItemColumns, Positioned, check_no_none, split_items,
 from .converter import ArgumentCache, Converter
 from .cpu.collate import BatchProgram, make_batch_program
 from .cpu.program import supports_float16
-from .cpu.window_table import SampleBatch, describe_arrays, describe_parts, with_addresses
+from .cpu.window_table import (
+    SampleBatch,
+    check_apart,
+    describe_arrays,
+    describe_parts,
+    with_addresses,
+)
 from .cuda.collate import DeviceCollateProgram
 from .cuda.memory import check_same_device
 from .cuda.runtime import check_device
@@ -862,9 +868,8 @@ class Collator(CuresForAttributes):
         post_conversion = program.layout.post_conversion
         if post_conversion is None:
             return program(sources, crops, out)
-        if out is not None:
-            for i, array in enumerate(arrays):
-                check_writable(array, out, self._name(i))
+        if out is not None and not self._options.is_one_array:
+            check_apart(with_addresses(sources), out)
         windows = program(sources, crops, None)
         return self._find_post_converter(post_conversion)(windows, out)
 

@@ -24,12 +24,12 @@ import numpy as np
 from ._utils.indexing import normalize_indices
 from ._utils.validation import as_int, check_bool, check_choice, check_int, shorten, show, type_name
 from .errors import ArgumentError, DtypeError, PatternError, ShapeError
-from .layout.parsing import DOTS, Layout, parse_layout, with_batch_axis
+from .layout.parsing import Layout, parse_layout, with_batch_axis
 from .layout.pattern import Pattern, Permutation, as_size, check_rank, parse_pattern
 from .memory import Array
 from .normalize import CHANNEL, Normalization, Traced, make_normalization
 from .planning.batch.random import NO_CROPS, CropAxes, CropOptions, parse_crops
-from .planning.batch.samples import LONGEST, SampleAxes, make_sample_axes
+from .planning.batch.samples import LONGEST, SampleAxes, find_packed, make_sample_axes
 from .planning.centering import CENTERINGS, DEFAULT_CENTERING
 from .planning.channels import ChannelSelection, parse_channels, resolve_selection
 from .planning.fitting import MAX_SIDE
@@ -521,7 +521,7 @@ def parse_collate_options(
     channel_order = _parse_sample_channels(keywords.get("channels"), stacked, by_axis)
     options_of_resize = {n: value for n, value in keywords.items() if n in RESIZE_DEFAULTS}
     resizing = parse_resize(keywords.get("resize"), **options_of_resize)
-    packed = "" if is_one_array else _find_packed(stacked, letter, by_axis)
+    packed = "" if is_one_array else find_packed(stacked, letter, by_axis)
     size = _parse_packed_size(keywords.get("size"), resizing, stacked, packed)
     if packed and keywords.get("lengths"):
         raise ArgumentError(
@@ -626,20 +626,6 @@ def _parse_longest(
             f'in t="{LONGEST}", or, without resize=, as in t=200, offset={{"t": 0}}, fill=0'
         )
     return tuple(name for name in axes if name in names)
-
-
-def _find_packed(pattern: Pattern, letter: str, sizes: Mapping[str, int]) -> str:
-    """Return the letters of the axes that may differ between samples; "" if none may.
-
-    They follow the axis of samples in the first fold of the batch, and have no size. Channels alone
-    are not packed, because images have equally many: "hwc->(bc)hw" returns an array.
-    """
-    source, fold = pattern.source, pattern.target.groups[0]
-    if fold[0] != letter or DOTS in source.letters:
-        return ""
-    rest = [x for x in fold[1:] if x in source.letters]
-    free = [x for x in rest if source.name(x) not in (*sizes, "1")]
-    return "" if [*map(source.name, free)] == [CHANNEL] else "".join(free)
 
 
 def _check_packed(

@@ -762,6 +762,12 @@ def test_errors_name_the_sample_and_the_sizes():
     [
         ("(hp)(wq)c->(bhw)(cpq)", {"h": 2, "w": 2}, [(28, 28, 3), (14, 28, 3)], "h= and w="),
         ("(hp)(wq)c->(bhw)(cpq)", {"w": 2}, [(28, 28, 3), (14, 42, 3)], "w="),
+        (
+            "(hmp)(wnq)c->(bhwmn)(cpq)",
+            {"h": 1, "w": 2, "m": 2, "n": 1},
+            [(28, 28, 3), (56, 28, 3)],
+            "h= and w=",
+        ),
         ("(hp)(wq)c->(bwh)(cpq)", {"h": 1, "w": 2}, [(14, 28, 3), (14, 42, 3)], "w= and h="),
     ],
 )
@@ -772,7 +778,7 @@ def test_samples_of_different_sizes_name_the_options_that_are_omitted(
     message = f"give samples of one size; omit {omitted} to pack samples of different sizes"
     with pytest.raises(ShapeError, match=f"{message}$"):
         Collator(pattern, p=14, q=14, **sizes)(samples)
-    kept = {name: size for name, size in sizes.items() if name not in omitted}
+    kept = {name: size for name, size in sizes.items() if f"{name}=" not in omitted}
     packed = Collator(pattern, p=14, q=14, **kept)(samples)
     assert len(packed.data) == sum(h * w // 14**2 for h, w, _ in shapes)
 

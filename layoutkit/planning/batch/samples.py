@@ -12,7 +12,7 @@ import numpy as np
 
 from ..._utils.validation import show
 from ...errors import ShapeError
-from ...layout.parsing import Layout
+from ...layout.parsing import DOTS, Layout
 from ...layout.pattern import MAX_ELEMENTS, Pattern, check_rank
 from ...memory import Array
 from ...normalize import CHANNEL
@@ -20,6 +20,20 @@ from ..fitting import scale_sides
 
 LONGEST = "longest"  # in place of a window size: the size of the longest sample of a batch
 MAX_IMAGE_CHANNELS = 4  # samples with more channels are not images, but spectra
+
+
+def find_packed(pattern: Pattern, letter: str, sizes: Mapping[str, int]) -> str:
+    """Return the letters of the axes that may differ between samples; "" if none may.
+
+    They follow the axis of samples, `letter`, in the first fold of the batch, and have no size.
+    Channels alone are not packed, because images have equally many: "hwc->(bc)hw" returns an array.
+    """
+    source, fold = pattern.source, pattern.target.groups[0]
+    if fold[0] != letter or DOTS in source.letters:
+        return ""
+    rest = [x for x in fold[1:] if x in source.letters]
+    free = [x for x in rest if source.name(x) not in (*sizes, "1")]
+    return "" if [*map(source.name, free)] == [CHANNEL] else "".join(free)
 
 
 @dataclass(frozen=True)
@@ -63,15 +77,18 @@ class SampleAxes:
 
         "" for axes that are not folded with the axis of samples.
         """
-        fold = self.pattern.target.groups[0]
-        if fold[0] in self.sample.letters or not {*fold} & {*self.sample.groups[axis]}:
+        groups, fold = self.sample.groups, self.pattern.target.groups[0]
+        # One size of each group can be inferred: of its first axis, as h in (hp).
+        inferred = [next((x for x in group if x in fold), "") for group in groups]
+        names = [self.pattern.target.name(letter) for letter in fold if letter in inferred]
+        omitted = [name for name in names if name in self.sizes]
+        others = {name: size for name, size in self.sizes.items() if name not in omitted}
+        is_batch = fold[0] not in self.sample.letters
+        packed = find_packed(self.pattern, fold[0], others) if is_batch else ""
+        if not omitted or not {*packed} & {*groups[axis]}:
             return ""
-        names = [self.pattern.target.name(letter) for letter in fold]
-        sized = [name for name in names if name in self.sizes]
-        if sized in ([], [CHANNEL]):  # channels alone are not packed
-            return ""
-        omitted = " and ".join(f"{name}=" for name in sized)
-        return f"; omit {omitted} to pack samples of different sizes"
+        omissions = " and ".join(f"{name}=" for name in omitted)
+        return f"; omit {omissions} to pack samples of different sizes"
 
     @cached_property
     def cropped(self) -> dict[str, int]:
