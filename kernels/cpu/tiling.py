@@ -135,13 +135,17 @@ class Tiling:
         """Return the size in bytes of the stretch of output that a thread stores sequentially."""
         return self.extend_run(self.choice.outer)
 
-    def extend_run(self, loops: Sequence[Loop]) -> int:
-        """Return the size in bytes of the run, with `loops` that continue it in the output."""
+    def extend_run(self, loops: Sequence[Loop], *, any_coefficients: bool = False) -> int:
+        """Return the size in bytes of the run, with `loops` that continue it in the output.
+
+        `any_coefficients`: also loops whose iterations have different coefficients.
+        """
         size = count_iterations(self.choice.run) * self.dst_itemsize
         if self.choice.run[-1].dst != self.dst_itemsize:
             return self.dst_itemsize
         for loop in sorted(loops, key=lambda loop: loop.dst):
-            size *= loop.count if loop.dst == size and not loop.coef_stride else 1
+            continues = loop.dst == size and (any_coefficients or not loop.coef_stride)
+            size *= loop.count if continues else 1
         return size
 
     # -- overridden by kernels -------------------------------------------------------------
@@ -486,8 +490,7 @@ class SplitTiling(Tiling):
         has_whole_rows = self.pitch(run) * rows <= self.scratch_bytes
         if run * self.dst_itemsize < shortest or not has_whole_rows:
             return super().contiguous_bytes()
-        loops = (*self.choice.rows, *self.choice.outer)
-        return self.extend_run([loop._replace(coef_stride=0) for loop in loops])
+        return self.extend_run((*self.choice.rows, *self.choice.outer), any_coefficients=True)
 
     def can_store_directly(self, grid: int) -> bool:
         """Return True only if all channels go to the output."""

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import ArgumentError, Converter, collate, convert
-from layoutkit.kernels.cpu import launch, tiling
+from layoutkit.kernels.cpu import launch
 from tests.helpers.arrays_of import BF16, LAYINGS, MOVED, ODD, assert_same, laid, random_array
 from tests.helpers.children import python
 from tests.helpers.reference import reference_convert
+from tests.helpers.streaming import stream_rows
 
 pytestmark = pytest.mark.budget(3)
 
@@ -116,8 +117,7 @@ def test_images(pair, channels):
 @pytest.fixture
 def streaming(monkeypatch):
     """Use streaming stores for small outputs too."""
-    monkeypatch.setattr(launch, "STREAM_BYTES", 256)
-    monkeypatch.setattr(tiling, "STREAMED_BYTES", dict.fromkeys(tiling.STREAMED_BYTES, 0))
+    stream_rows(monkeypatch, 256)
 
 
 @pytest.mark.budget(1)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from layoutkit import Converter, DtypeError, convert, plan
-from layoutkit.kernels.cpu import launch, tiling
 from layoutkit.planning.select import MAX_TABLE
 from layoutkit.spec import can_cast
 from tests.helpers.arrays_of import BF16, COMPLEX32, LAYINGS, assert_same, laid, random_array
 from tests.helpers.every_value import assert_cast, every_value, numpys, thinned
 from tests.helpers.reference import reference_convert
+from tests.helpers.streaming import stream_rows
 
 pytestmark = pytest.mark.budget(3)
 
@@ -252,8 +252,7 @@ def test_about_the_longest_run_of_coefficients(around):
 
 
 def test_streamed_formula(monkeypatch):
-    monkeypatch.setattr(launch, "STREAM_BYTES", 256)
-    monkeypatch.setattr(tiling, "STREAMED_BYTES", dict.fromkeys(tiling.STREAMED_BYTES, 0))
+    stream_rows(monkeypatch, 256)
     x = random_array(np.random.default_rng(0), (2, 33, 9, 3), "u1")
     for offset in (0, 4, 60):
         raw = np.full(2 * 33 * 9 * 3 + 64, 7, "f4")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from layoutkit.kernels.cpu import launch, tiling
+from layoutkit.kernels.cpu import launch
+from tests.helpers.streaming import stream_rows
 
 
 @pytest.fixture(params=[1 << 40, 0], ids=["plain", "streaming"])
 def streaming(request, monkeypatch):
-    monkeypatch.setattr(launch, "STREAM_BYTES", request.param)
-    monkeypatch.setattr(tiling, "STREAMED_BYTES", dict.fromkeys(tiling.STREAMED_BYTES, 0))
+    stream_rows(monkeypatch, request.param)
     if request.param == 0:
         monkeypatch.setattr(launch, "l2_cache_bytes", lambda: 0)  # all sources are prefetched

@@ -11,6 +11,7 @@ from layoutkit.kernels.cpu import launch, tiling
 from layoutkit.kernels.cpu.params import LINE
 from layoutkit.threads import pool
 from tests.helpers.reference import reference_convert
+from tests.helpers.streaming import stream_rows
 
 SPLIT, MERGE = "b(hp)(wq)c->b(hw)(cpq)", "b(hw)(cpq)->b(hp)(wq)c"
 PIXELS = "b(hp)(wq)c->b(hw)(pqc)"
@@ -20,8 +21,7 @@ NORMALIZED = {"dtype": "float32", "scale": 1 / 255, "mean": (0.5, 0.25, 1), "std
 @pytest.fixture(autouse=True)
 def _streamed(monkeypatch):
     """Stream rows of any length, in chunks of a few blocks on two threads."""
-    monkeypatch.setattr(launch, "STREAM_BYTES", 0)
-    monkeypatch.setattr(tiling, "STREAMED_BYTES", dict.fromkeys(tiling.STREAMED_BYTES, 0))
+    stream_rows(monkeypatch)
     monkeypatch.setattr(tiling, "SHORTEST_JOINED", dict.fromkeys(tiling.SHORTEST_JOINED, 1))
     monkeypatch.setattr(launch, "CHUNK_BYTES", 1 << 10)
     monkeypatch.setattr(pool, "SERIAL_BYTES", 0)
