@@ -376,10 +376,14 @@ def lay_out_moved(
     window: tuple[int, ...],
     source: DType,
     out: Array | Part | None,
+    plan: Plan | None = None,
 ) -> BatchLayout:
-    """Return the layout of a batch whose items are moved, not averaged."""
+    """Return the layout of a batch whose items are moved, not averaged.
+
+    plan    of windows of other sizes, as in `make_batch_layout`
+    """
     batch = axes, count, window, source, out, supports_float16
-    layout = make_batch_layout(options, *batch)
+    layout = make_batch_layout(options, *batch, plan)
     resize = options.resize
     if resize is None or moves_items(resize, source, supports_float16):
         return layout

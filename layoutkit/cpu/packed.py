@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -30,7 +31,7 @@ from ..kernels.cpu.collate_params import (
 )
 from ..kernels.cpu.params import LINE
 from ..layout.pattern import Permutation
-from ..memory import Array, data_pointer, pack_words, row_bytes
+from ..memory import Array, contiguous_strides, data_pointer, pack_words, row_bytes
 from ..normalize import CHANNEL
 from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs, PerSampleArgs
@@ -41,7 +42,7 @@ from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import can_replace_ignored, nearest_positions
 from ..planning.channels import as_slice
 from ..planning.loops import byte_strides
-from ..planning.plan import Part
+from ..planning.plan import Part, Plan
 from ..planning.resize import ResizeOptions
 from ..spec import DType
 from ..taps import RESAMPLING_COST
@@ -103,6 +104,7 @@ class PackedProgram:
         self._source = source
         self._out = out
         self._layouts: Cache[BatchLayout] = Cache()  # by the shape of a window
+        self._shared_plan: Plan | None = None
         # By the alignment of the batch, and whether it is streamed; then by the shape and strides
         # of a window.
         self._plans: dict[tuple[int, bool], Cache[_Launches]] = {}
@@ -119,7 +121,24 @@ class PackedProgram:
         window, move = tuple(packed.windows[number].tolist()), packed.moves[number]
         out = self._out
         part = None if out is None else Part(move.target_shape, out.strides, out.dtype)
-        return lay_out_moved(self._options, self._axes, 1, window, self._source, part)
+        plan = self._shared_plan
+        layout = lay_out_moved(self._options, self._axes, 1, window, self._source, part, plan)
+        if 0 not in window and self._can_share_plans:
+            self._shared_plan = layout.plan
+        return layout
+
+    @cached_property
+    def _can_share_plans(self) -> bool:
+        """True if the plans of all windows have equal dtypes and steps.
+
+        Items are moved to contiguous rows, and the constants' axis has one size.
+        """
+        options, out = self._options, self._out
+        formula = options.convert.formula
+        constants_axis = CHANNEL if formula is None else formula.axis
+        is_contiguous = out is None or out.strides == contiguous_strides(out.shape, out.dtype)
+        varies = {CHANNEL, constants_axis} & {*self._axes.packed_names}
+        return options.resize is None and is_contiguous and not varies
 
     def __call__(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..spec import DType, is_wide
@@ -47,14 +48,15 @@ _BY_LIBRARY = {row.library: row for row in DTYPES.values()}
 
 def is_supported_dtype(dtype: DType, has_half: Callable[[], bool]) -> bool:
     """Return True if kernels support a dtype. `has_half`: does the device support float16?"""
-    if not dtype.isnative or dtype.name not in _BY_LIBRARY:
-        return False
-    return dtype.name != "float16" or has_half()
+    name = kernel_dtype_name(dtype)
+    return dtype.isnative and name != "" and (name != "f2" or has_half())
 
 
+@lru_cache(maxsize=512)
 def kernel_dtype_name(dtype: DType) -> str:
-    """Return the kernels' name of a supported dtype."""
-    return _BY_LIBRARY[dtype.name].name
+    """Return the kernels' name of a dtype, in either byte order; "" if they do not support it."""
+    row = _BY_LIBRARY.get(dtype.name)
+    return "" if row is None else row.name
 
 
 def computation_dtype(source: str, target: str) -> str:

@@ -8,7 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from layoutkit import (
@@ -21,9 +21,11 @@ from layoutkit import (
     collate,
     convert,
 )
+from layoutkit.cpu.packed import PackedProgram
 from layoutkit.cpu.window_table import describe_arrays, with_addresses
 from layoutkit.packing import PackedCollation
 from layoutkit.planning.batch import packing
+from layoutkit.planning.plan import Part
 
 PATCHES = "(hp)(wq)c->(bhw)(cpq)"
 MERGED = "(hmp)(wnq)c->(bhwmn)(cpq)"
@@ -237,6 +239,42 @@ def test_moves_of_many_sizes_are_kept(monkeypatch):
         _assert_packs(collator(images), parts, [(len(x) // 2, x.shape[1]) for x in images])
     with pytest.raises(ShapeError, match=r"sample 7, with b=1: .*size 3"):
         collator([*_make_images([(2, n, 3) for n in range(1, 8)]), *_make_images([(3, 1, 3)])])
+
+
+@given(
+    counts=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=6),
+    options=st.sampled_from([
+        (PATCHES, {"p": 2, "q": 3}), (PATCHES, {"p": 1, "q": 1, "dtype": "float32", "mean": 1.0}),
+        (PATCHES, {"p": 1, "q": 1, "c": 1, "dtype": "float32", "scale": 2.0}),
+        (PATCHES, {"p": 2, "q": 1, "dtype": "float64", "mean": [1, 2, 3]}),
+        (PATCHES, {"p": 1, "q": 2, "channels": [2, 0]}),
+        ("(hp)(wq)c->(bhwc)(pq)", {"p": 2, "q": 2}),
+        ("(hp)(wq)c->(bhw)(cpq)", {"p": 1, "q": 1, "dtype": "int8", "casting": "unsafe"}),
+        ("(hp)(wq)c->(bchw)(pq)", {"p": 1, "q": 1, "dtype": "float32", "std": {"c": [1, 2, 4]}}),
+    ]),
+    step=st.sampled_from([None, 1, 2]),  # of items of a given out
+)  # fmt: skip
+@example([(2, 2), (1, 1)], (PATCHES, {"p": 1, "q": 1, "c": 1, "dtype": "float32"}), 2)
+def test_layouts_of_windows_do_not_depend_on_other_windows(counts, options, step):
+    pattern, keywords = options
+    collator = Collator(pattern, **keywords)
+    p, q = keywords["p"], keywords["q"]
+    shapes = np.array([(h * p, w * q, keywords.get("c", 3)) for h, w in counts])
+    axes = collator.windows.find_sample_axes(3, tuple(shapes[0].tolist()))
+    dtype = np.dtype(keywords.get("dtype", "uint8"))
+    width = packing.lay_out_samples(collator.windows, axes, shapes, None).shape[1]
+    array = np.zeros((9, width * (step or 1)), dtype)[:, :: step or 1]
+    part = None if step is None else Part(array.shape, array.strides, dtype)
+
+    def lay_out(numbers):
+        program = PackedProgram(collator.windows, axes, np.dtype("uint8"), part)
+        packed = packing.lay_out_samples(collator.windows, axes, shapes[numbers], None)
+        return program.find_layouts(packed)
+
+    for number, layout in enumerate(lay_out(range(len(shapes)))):
+        (alone,) = lay_out([number])
+        assert layout._replace(plan=alone.plan) == alone
+        assert layout.plan.target.dtype == alone.plan.target.dtype
 
 
 @given(

@@ -91,7 +91,7 @@ class BatchLayout(NamedTuple):
     """The memory of a batch of windows of one size, and the conversion of a window into it.
 
     options     the conversion of one window, to memory in which every letter is an axis
-    plan        the plan of the conversion of all stacked windows
+    plan        the plan of the conversion of all stacked windows, or of windows of other sizes
     window      the sizes of a window
     shape, dtype, strides    of the memory, which is the batch unless there is a `post_conversion`
     step        the stride of the sample axis in that memory
@@ -161,10 +161,12 @@ def make_batch_layout(
     source: DType,
     out: Any,
     has_half: SupportsFloat16,
+    plan: Plan | None = None,
 ) -> BatchLayout:
     """Return the memory layout of a batch.
 
-    Raises what converting the stacked windows would raise.
+    plan    of windows of other sizes, whose dtypes and steps are those of these windows; None: it
+            is made, and what converting the stacked windows would raise is raised
     """
     convert = options.convert
     pattern = axes.pattern
@@ -174,12 +176,12 @@ def make_batch_layout(
     sizes.insert(pattern.source.groups.index(options.letter), count)
     shape = tuple(sizes)
     move = pattern.resolve(shape, convert.sizes)
-    batch_options = replace(convert, pattern=pattern)
-    plan = make_single_plan(
-        batch_options, shape, contiguous_strides(shape, source), source, CPU, out, has_half
-    )
-    target = plan.target.shape
-    dtype = plan.target.dtype
+    if plan is None:
+        batch_options = replace(convert, pattern=pattern)
+        plan = make_single_plan(
+            batch_options, shape, contiguous_strides(shape, source), source, CPU, out, has_half
+        )
+    target, dtype = move.target_shape, plan.target.dtype
     strides = contiguous_strides(target, dtype) if out is None else tuple(out.strides)
     steps = byte_strides(move.target.groups, move.target_axes, move.target_sizes, strides)
     strides_by_letter = dict(zip(move.target_axes, steps, strict=True))
