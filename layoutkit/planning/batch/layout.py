@@ -165,8 +165,8 @@ def make_batch_layout(
 ) -> BatchLayout:
     """Return the memory layout of a batch.
 
-    plan    of windows of other sizes, whose dtypes and steps are those of these windows; None: it
-            is made, and what converting the stacked windows would raise is raised
+    plan    of windows of other sizes, which have equal dtypes and steps; None: it is made, and
+            what converting the stacked windows would raise is raised
     """
     convert = options.convert
     pattern = axes.pattern
