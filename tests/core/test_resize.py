@@ -32,7 +32,7 @@ from tests.helpers.reference import reference_convert
 from tests.helpers.resizing import FILTERS, RNG, Case, photo
 
 
-@pytest.mark.budget(0, all=100)
+@pytest.mark.budget(0, all=40)
 @pytest.mark.parametrize("resizes", [True, False])
 @pytest.mark.parametrize("first", range(0, 2000, 5))
 def test_random_collations(first, resizes):
@@ -486,7 +486,7 @@ def assert_close_to(made, expected):
     np.testing.assert_allclose(made.astype(np.complex128), wide, rtol=0, atol=allowed)
 
 
-@pytest.mark.budget(1, all=25)
+@pytest.mark.budget(1, all=15)
 @pytest.mark.parametrize("first", range(0, 400, 5))
 def test_random_collations_of_samples_that_require_a_gradient(first):
     torch = pytest.importorskip("torch")
@@ -502,7 +502,7 @@ def test_random_collations_of_samples_that_require_a_gradient(first):
         case.check_gradients(direction, torch.autograd.grad(made, samples, direction))
 
 
-@pytest.mark.budget(1, all=25)
+@pytest.mark.budget(1, all=10)
 @pytest.mark.parametrize("first", range(0, 400, 4))
 def test_random_collations_of_samples_traced_by_jax(first):
     jax = pytest.importorskip("jax")

@@ -415,7 +415,7 @@ INSIDE_OR_NOT = {
 }  # fmt: skip
 
 
-@pytest.mark.budget(2, all=60)
+@pytest.mark.budget(2, all=24)
 @pytest.mark.parametrize("resize", [None, "bilinear"])
 @pytest.mark.parametrize("target", ["bchw", "bhwc", "chwb"])
 @pytest.mark.parametrize("name", INSIDE_OR_NOT)

@@ -49,7 +49,7 @@ CASTS = [("u1", {}), ("u2", {}), ("u4", {}), ("f8", {}), ("c16", {}),
          ("f4", {"dtype": "u1", "casting": "saturate", "scale": 2.0})]  # fmt: skip
 
 
-@pytest.mark.budget(2, all=40)
+@pytest.mark.budget(2, all=20)
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize(("dtype", "keywords"), CASTS)
 @pytest.mark.parametrize(("pattern", "shape"), SHAPES)

@@ -57,7 +57,7 @@ CASES = [
 ]
 
 
-@pytest.mark.budget(1, all=300)
+@pytest.mark.budget(1, all=150)
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize(("pattern", "shape"), CASES, ids=lambda case: str(case))
 @pytest.mark.usefixtures("streaming")

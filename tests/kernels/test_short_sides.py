@@ -52,7 +52,7 @@ def test_moves_with_a_short_side(item, side, length):
     check("bcp->bpc", (3, side, length), DTYPES[item])
 
 
-@pytest.mark.budget(0, all=15)
+@pytest.mark.budget(0, all=8)
 @pytest.mark.parametrize("length", [17, 65, 1000])
 @pytest.mark.parametrize(("item", "side"), SIDES, ids=str)
 @pytest.mark.usefixtures("streaming")
@@ -94,7 +94,7 @@ def test_rows_with_gaps_and_reversed_rows():
         np.testing.assert_array_equal(Converter("abc->bac")(part), wanted)
 
 
-@pytest.mark.budget(0, all=8)
+@pytest.mark.budget(0, all=5)
 @pytest.mark.parametrize("channels", [2, 3, 4, 5])
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64"])
 @pytest.mark.usefixtures("streaming")

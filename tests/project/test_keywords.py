@@ -12,7 +12,7 @@ for library in ("PIL", "cv2", "torch", "keras", "sklearn"):
 import layoutkit
 from tests.helpers.keyword_calls import ANY, IGNORED, TABLE, keywords_of, outcome
 
-pytestmark = pytest.mark.budget(240)
+pytestmark = pytest.mark.budget(240, all=360)
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ROWS = [(name, keyword) for name, calls in TABLE.items() for keyword in calls.rows]
