@@ -36,6 +36,7 @@ from .planning.batch.packing import (
     Packed,
     PackedLayout,
     lay_out_samples,
+    packs_constants,
     parse_packed_args,
 )
 from .planning.batch.placement import Placements, place_crops, place_resized_windows
@@ -84,9 +85,8 @@ class PackedCollation:
         self._sample_options = replace(options, resize=resize, size=None, packed="")
         self._make_collator = make_collator
         self._device_program = DevicePackedProgram(options)
-        # By the rank and dtype of samples, and the memory of the batch.
+        # By what the samples of a batch have in common, and the memory of the batch.
         self._programs: Cache[PackedProgram] = Cache()
-        # By the sizes of windows along axes that are not packed, the dtype, and the batch.
         self._resize_programs: Cache[PackedResizeProgram] = Cache()
         self._steps: Cache[_Steps] = Cache()  # by the shapes and dtype of a sample and its window
 
@@ -261,10 +261,9 @@ class PackedCollation:
         """Return True if samples are averaged as floats, and all have as many constants."""
         if resize.filter == "nearest":
             return False
-        formula = self._options.convert.formula
-        constants_axis = formula.axis if formula is not None and formula.per_channel else CHANNEL
-        has_common = not {CHANNEL, constants_axis} & {*batch.axes.packed_names}
-        return has_common and not moves_items(resize, batch.dtype, supports_float16)
+        if packs_constants(self._options, batch.axes):
+            return False
+        return not moves_items(resize, batch.dtype, supports_float16)
 
     def _resize(
         self,
@@ -288,24 +287,21 @@ class PackedCollation:
         self, resize: ResizeOptions, batch: _Batch, part: Part | None
     ) -> PackedResizeProgram:
         """Return the cached program of resized samples; `part` is the memory of the batch."""
-        window = batch.layout.windows[0].tolist()
-        common = [size for i, size in enumerate(window) if i not in batch.axes.packed_axes]
-        memory = None if part is None else (part.strides, part.dtype)
-        key = *common, len(window), batch.dtype, memory
+        key = _make_program_key(batch, part)
         program = self._resize_programs.get(key)
         if program is None:
             if part is not None:
                 part = part._replace(shape=batch.layout.moves[0].target_shape)
+            window = tuple(batch.layout.windows[0].tolist())
             program = PackedResizeProgram(
-                self._options, resize, batch.axes, tuple(window), batch.dtype, part
+                self._options, resize, batch.axes, window, batch.dtype, part
             )
             cache_put(self._resize_programs, key, program, PROGRAM_SIZE_ESTIMATE)
         return program
 
     def _find_program(self, batch: _Batch, part: Part | None) -> PackedProgram:
         """Return the cached program of moved samples; `part` is the memory of the batch."""
-        memory = None if part is None else (part.strides, part.dtype)
-        key = batch.shapes.shape[1], batch.dtype, memory
+        key = _make_program_key(batch, part)
         program = self._programs.get(key)
         if program is None:
             program = PackedProgram(self._options, batch.axes, batch.dtype, part)
@@ -363,6 +359,13 @@ class PackedCollation:
             steps = _Steps(self._make_collator(stacked), Converter.from_options(convert))
             cache_put(self._steps, key, steps, PROGRAM_SIZE_ESTIMATE)
         return steps
+
+
+def _make_program_key(batch: _Batch, part: Part | None) -> tuple[Any, ...]:
+    """Return what the samples of a batch have in common; `part` is the memory of the batch."""
+    window = batch.layout.windows[0].tolist()
+    common = [size for axis, size in enumerate(window) if axis not in batch.axes.packed_axes]
+    return *common, len(window), batch.dtype, None if part is None else (part.strides, part.dtype)
 
 
 def _pick(values: Array, number: int) -> int:

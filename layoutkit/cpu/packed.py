@@ -8,6 +8,7 @@ samples that are averaged share the plan of their blocks, also with windows of o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -36,7 +37,7 @@ from ..normalize import CHANNEL
 from ..options import CollateOptions
 from ..planning.batch.arguments import CropArgs, PerSampleArgs
 from ..planning.batch.layout import BatchLayout
-from ..planning.batch.packing import PackedLayout
+from ..planning.batch.packing import PackedLayout, packs_constants
 from ..planning.batch.placement import Placements
 from ..planning.batch.samples import SampleAxes
 from ..planning.batch.weights import can_replace_ignored, nearest_positions
@@ -74,7 +75,6 @@ class _Moves(NamedTuple):
 class _Launches(NamedTuple):
     """The launches that convert windows of certain sizes and strides."""
 
-    entry_count: int
     entries: bytes  # with offsets in the window, and in its rows of the batch
     plan: WindowPlan | None  # which keeps the parameters of the entries alive
 
@@ -89,11 +89,12 @@ class _Target(NamedTuple):
 
 
 class PackedProgram:
-    """The program that packs samples of one rank and dtype, whose items are moved.
+    """The program that packs samples of one dtype, whose items are moved.
 
-    Several threads may call it at once: a call changes only caches.
+    Samples have equal sizes along axes that are not packed. Several threads may call it at once: a
+    call changes only caches.
 
-    out    the shape, strides and dtype of a batch; None: new memory. Its shape does not matter
+    out    the shape, strides and dtype of a batch of any length; None: new memory
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class PackedProgram:
         self._shared_plan: Plan | None = None
         # By the alignment of the batch, and whether it is streamed; then by the shape and strides
         # of a window.
-        self._plans: dict[tuple[int, bool], Cache[_Launches]] = {}
+        self._plans: defaultdict[tuple[int, bool], Cache[_Launches]] = defaultdict(Cache)
         self._moves: Cache[_Moves] = Cache()
 
     def find_layouts(self, packed: PackedLayout) -> list[BatchLayout]:
@@ -134,11 +135,9 @@ class PackedProgram:
         Items are moved to contiguous rows, and the constants' axis has one size.
         """
         options, out = self._options, self._out
-        formula = options.convert.formula
-        constants_axis = CHANNEL if formula is None else formula.axis
         is_contiguous = out is None or out.strides == contiguous_strides(out.shape, out.dtype)
-        varies = {CHANNEL, constants_axis} & {*self._axes.packed_names}
-        return options.resize is None and is_contiguous and not varies
+        is_moved = options.resize is None
+        return is_moved and is_contiguous and not packs_constants(options, self._axes)
 
     def __call__(
         self,
@@ -154,7 +153,7 @@ class PackedProgram:
 
         Returns False if kernels cannot write them in one pass; nothing has been written.
         """
-        if [layout for layout in layouts if layout.post_conversion is not None]:
+        if any(layout.post_conversion is not None for layout in layouts):
             return False
         bits = data_pointer(out) | out.strides[0] | LINE
         rows = packed.offsets[:-1] * out.strides[0]
@@ -182,9 +181,8 @@ class PackedProgram:
     ) -> None:
         """Convert windows, of these addresses and strides."""
         starts, strides = windows
-        known = self._plans.setdefault((target.alignment, target.stream), Cache())
         plans = _look_up(
-            known,
+            self._plans[target.alignment, target.stream],
             row_bytes(np.concatenate([packed.windows, strides], 1)),
             lambda n: _make_launches(layouts[n], self._source, strides[n], target),
         )
@@ -194,7 +192,7 @@ class PackedProgram:
         table = np.frombuffer(words, np.int64).reshape(-1, ENTRY)
         rows = target.rows
         if len(table) != len(plans):
-            counts = [plan.entry_count for plan in plans]
+            counts = [len(plan.entries) // (ENTRY * table.itemsize) for plan in plans]
             starts, rows = np.repeat(starts, counts), np.repeat(rows, counts)
         table[:, E_SOURCE] += starts
         table[:, E_OUTPUT] += rows
@@ -320,13 +318,13 @@ def _make_launches(
 ) -> _Launches:
     """Return the launches that convert windows of this layout and these strides."""
     if 0 in layout.shape:
-        return _Launches(0, b"", None)
+        return _Launches(b"", None)
     steps = tuple(strides.tolist())
     with fork.init_lock:
         plan = make_window_plan(layout, source, steps, target.alignment, target.stream)
     address = data_pointer(plan.params)
     entries = [(plan.code, address, src, dst, plan.units, 0) for src, dst in plan.launch_offsets]
-    return _Launches(len(entries), pack_words(entries).tobytes(), plan)
+    return _Launches(pack_words(entries).tobytes(), plan)
 
 
 def _look_up(cache: Cache[_Made], keys: list[bytes], make: Callable[[int], _Made]) -> list[_Made]:

@@ -241,6 +241,27 @@ def test_moves_of_many_sizes_are_kept(monkeypatch):
         collator([*_make_images([(2, n, 3) for n in range(1, 8)]), *_make_images([(3, 1, 3)])])
 
 
+@pytest.mark.parametrize("sizes", [(3, 1, 3), (1, 3, 2), (2, 1, 1)])
+@pytest.mark.parametrize("options", [{}, {"dtype": "float32", "scale": 2.0}])
+def test_batches_differ_in_common_sizes(sizes, options):
+    """A Collator has batches of several common sizes, in memory of equal strides."""
+    collator = Collator("tf->(bt)f", **options)
+    for size in sizes:
+        clips = _make_images([(1, size), (3, size), (0, size), (2, size)])
+        out = np.zeros((6, 3), options.get("dtype", "uint8"))[:, :size]
+        parts = [(x * options.get("scale", 1)).astype(out.dtype) for x in clips]
+        _assert_packs(collator(clips, out=out), parts, [[1], [3], [0], [2]])
+        _assert_packs(collator(clips), parts, [[1], [3], [0], [2]])
+
+
+def test_constants_are_checked_in_every_batch():
+    collator = Collator("tf->(bt)f", dtype="float32", mean={"f": [1, 2, 3]})
+    collator(_make_images([(2, 3), (1, 3)]))
+    for length in (0, 2):
+        with pytest.raises(ShapeError, match="mean has 3 values"):
+            collator(_make_images([(length, 2)]))
+
+
 @given(
     counts=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=6),
     options=st.sampled_from([

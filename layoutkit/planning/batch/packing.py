@@ -16,6 +16,7 @@ from ..._utils.validation import show
 from ...errors import ArgumentError, ShapeError
 from ...layout.pattern import MAX_ELEMENTS, Pattern, Permutation
 from ...memory import Array, row_bytes
+from ...normalize import CHANNEL
 from ..fitting import MAX_SIDE, scale_sides
 from ..resize import ResizeOptions
 from .arguments import CropArgs, PerSampleArgs, parse_offset_and_flip, parse_per_sample
@@ -86,8 +87,9 @@ def lay_out_samples(
     """
     windows: Array = np.empty(shapes.shape, np.int64)
     windows[:] = axes.window(shapes)
+    selected = axes.select_channels(shapes)
     for axis in axes.packed_axes:
-        windows[:, axis] = axes.select_channels(shapes)[:, axis]
+        windows[:, axis] = selected[:, axis]
     if targets is not None:
         windows[:, [*axes.resizable.values()]] = targets
     sizes_of_options = tuple(options.convert.sizes.items())
@@ -175,6 +177,13 @@ def _make_resolver(
     pattern: Pattern, letters: str, batch_letter: str, sizes: tuple[tuple[str, int], ...]
 ) -> _Resolver:
     return _Resolver(pattern, letters, batch_letter, dict(sizes))
+
+
+def packs_constants(options: CollateOptions, axes: SampleAxes) -> bool:
+    """Return True if samples may differ along the channels or the axis of the constants."""
+    formula = options.convert.formula
+    constants_axis = formula.axis if formula is not None and formula.per_channel else CHANNEL
+    return bool({CHANNEL, constants_axis} & {*axes.packed_names})
 
 
 def parse_packed_args(
