@@ -928,7 +928,7 @@ class Collator(CuresForAttributes):
 
     def _collate_on_gpu(
         self,
-        memory: list[Any] | None,
+        memory: Sequence[Any] | None,
         adapters: Sequence[Adapter],
         samples: Sequence[Any],
         indices: Any,
@@ -949,7 +949,7 @@ class Collator(CuresForAttributes):
         self._device_program = self._device_program or DeviceCollateProgram(self._options)
         with (
             leader.joined(arrays, on_gpu, "sample") as foreign,
-            leader.kept_alive([*arrays, target], foreign),
+            leader.kept_alive(arrays, target, foreign),
         ):
             batch = self._device_program.prepare(
                 arrays, indices, crops, target, leader, may_convert=stays

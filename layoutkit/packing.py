@@ -126,7 +126,7 @@ class PackedCollation:
 
     def _pack_on_gpu(
         self,
-        memory: list[Any] | None,
+        memory: Sequence[Any] | None,
         adapters: Sequence[Adapter],
         samples: Sequence[Any],
         args: CropArgs,
@@ -135,7 +135,7 @@ class PackedCollation:
         """Return the batch of samples on a GPU, made by one launch."""
         arrays, on_gpu = import_device_samples(memory, adapters, samples, "sample {}".format)
         leader, first = on_gpu[0], arrays[0]
-        batch = self._check_all([(x.shape, x.dtype) for x in arrays], args)
+        batch = self._check_all([*zip(arrays.shapes, arrays.dtypes, strict=True)], args)
         target, data, program = None, None, self._device_program
         if out is not None:
             self._check_shape(batch.layout, tuple(out.shape))
@@ -154,7 +154,7 @@ class PackedCollation:
             target = leader.empty(batch.layout.shape, plan.target.dtype, first.ordinal)
         with (
             leader.joined(arrays, on_gpu, "sample") as foreign,
-            leader.kept_alive([*arrays, target], foreign),
+            leader.kept_alive(arrays, target, foreign),
         ):
             placements = self._place(batch.axes, batch.shapes, batch.args, batch.layout)
             program.prepare_windows(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from string import ascii_lowercase
 from typing import Any, NamedTuple
 
@@ -35,7 +36,28 @@ class TapTables(NamedTuple):
     addresses: list[Array]  # by axis: of the tables of samples, or one if all share a table
     longest: list[int]  # by axis: an upper bound of the number of taps of a position
     counts: Array  # (axes, samples) int64: the numbers of positions
+    pitches: list[int]  # by axis: the bytes between the weights of two positions
     numbers: list[Array]  # by axis: the number of each of `addresses` in the order of the memory
+
+    def heads(self, axis: int) -> list[Array]:
+        """Return the first tap and the number of taps of each position, in the distinct tables.
+
+        The arrays are views, int64 (tables, positions, 2), one for each run of tables with equally
+        many positions.
+        """
+        numbers = self.numbers[axis]
+        counts = np.zeros(numbers.max() + 1, np.int64)
+        counts[numbers] = self.counts[axis, : len(numbers)]
+        start = int(self.addresses[axis].min()) - data_pointer(self.memory)
+        groups = []
+        for count, group in groupby(counts.tolist()):
+            tables = len([*group])
+            nbytes = 8 * t.HEAD + count * (8 * t.POSITION + self.pitches[axis])
+            rows = self.memory[start : start + tables * nbytes].reshape(tables, nbytes)
+            heads = rows[:, 8 * t.HEAD : 8 * (t.HEAD + t.POSITION * count)].view(np.int64)
+            groups.append(heads.reshape(tables, count, t.POSITION))
+            start += tables * nbytes
+        return groups
 
 
 def make_tap_tables(
@@ -82,7 +104,7 @@ def make_tap_tables(
     table = np.concatenate(requests)
     job = Job(_load_kernel(), bytes(8), len(table), 1, total * RESAMPLING_COST, threads)
     job.run(data_pointer(table), 0)
-    return TapTables(memory, addresses, longest.tolist(), rows[..., t.T_COUNT], numbers)
+    return TapTables(memory, addresses, longest.tolist(), rows[..., t.T_COUNT], pitches, numbers)
 
 
 # Rows are compared by a sum of products with odd numbers, modulo 2**64, before they are compared
@@ -108,8 +130,8 @@ def _find_distinct(rows: Array) -> tuple[Array, Array]:
 
 
 def _compute_row_bytes(taps: Any, itemsize: int) -> Any:
-    """Return the size of the weights of a position: a multiple of 8 bytes."""
-    return -(-taps * itemsize // 8) * 8
+    """Return the size of the weights of a position."""
+    return -(-taps // t.TAP_GROUP) * t.TAP_GROUP * itemsize
 
 
 @cache
@@ -227,8 +249,11 @@ def make_transposed_tap_tables(
         starts.append(address + np.arange(len(rows)) * rows.shape[1])
         address += rows.nbytes
     longest = [taps.weights.shape[2] for taps in tables]
+    pitches = [_compute_row_bytes(taps, summed.itemsize) for taps in longest]
     counts = np.array([[taps.counts.shape[1]] for taps in tables])
-    return TapTables(memory, starts, longest, counts, [np.arange(len(rows)) for rows in stored])
+    return TapTables(
+        memory, starts, longest, counts, pitches, [np.arange(len(rows)) for rows in stored]
+    )
 
 
 def make_gradient_options(

@@ -37,7 +37,7 @@ from .backends.items import (
     map_items,
     stack_values,
 )
-from .backends.torch import memory_of
+from .backends.torch import view_as_numpy
 from .backends.torch.tensors import find_concrete_adapter
 from .collator import Collator as _ArrayCollator
 from .converter import Converter
@@ -486,10 +486,10 @@ def _arrays(samples: Sequence[Any]) -> list[Any] | None:
     That is the case for tensors that are not plain CPU memory, and for dtypes that NumPy lacks.
     """
     tensors = [sample for sample in samples if isinstance(sample, _torch.Tensor)]
-    memories = memory_of(tensors) if tensors else []
-    if memories is None:
+    views = view_as_numpy(tensors) if tensors else []
+    if views is None:
         return None
-    remaining = iter(memories)
+    remaining = iter(views)
     arrays = [next(remaining) if isinstance(x, _torch.Tensor) else as_array(x) for x in samples]
     return arrays if arrays[0].dtype.isbuiltin == 1 else None
 

@@ -2,9 +2,10 @@
 
 A *tap table* has, for each position of the result along an axis, the source positions (taps) that
 contribute to it and their weights, in the dtype of the sums: float32, or float64 if the samples
-are. It begins with PITCH, the number of bytes between the weights of two positions; then, for each
-position, the first tap and the number of taps (0: the position is outside of the image and is
-filled); then the weights.
+are. It begins with PITCH, the number of bytes between the weights of two positions, and an unused
+word; then, for each position, the first tap and the number of taps (0: the position is outside of
+the image and is filled); then the weights of each position, in whole groups of TAP_GROUP. A GPU
+reads such a group, or the two words of a position, at once: all begin at multiples of 16 bytes.
 
 The kernel "taps" writes tap tables. Its requests have the address of the table, PITCH, the number
 of positions of the table, the size of the source, the size that it is scaled to, the first scaled
@@ -43,8 +44,9 @@ FILTER_BITS = 7
 ANTIALIAS = 8
 REVERSED = 16
 DOUBLE = 32
-HEAD = 1  # words of a tap table before its positions
+HEAD = 2  # words of a tap table before its positions
 POSITION = 2  # words of a position
+TAP_GROUP = 4  # weights
 
 (
     PLANES,  # indices of the last outer axes that a unit includes

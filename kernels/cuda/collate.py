@@ -2,11 +2,8 @@
 
 The launch has a table in device memory: the samples, each with its address and its axes, as
 samples.cuh declares them, and what they refer to by offsets: tables of positions, fill values, and
-tap tables. A tap table has for every position the first tap and the number of taps, as int32, in
-the first half of 16 bytes, and then the weights of the taps, in whole groups of four: float32, or
-float64 for samples of float64. What
-is compiled depends on the window, the batch and the order of the axes of the samples, not on their
-sizes.
+tap tables, which `kernels/cpu/resize_params.py` describes. What is compiled depends on the window,
+the batch and the order of the axes of the samples, not on their sizes.
 """
 
 from __future__ import annotations
@@ -33,8 +30,8 @@ from .tiling import pack_divisor, pack_offsets
 # Words of a sample before its sides, and of a side; see samples.cuh.
 START = ("first", "low", "end")
 STARTS = len(START)
-SIDE = ("from", "low", "high", "map", "taps", "tap_bytes")
-FROM, LOW, HIGH, MAP, TAPS, TAP_BYTES = range(len(SIDE))
+SIDE = ("from", "low", "high", "map", "taps", "weights", "tap_bytes")
+FROM, LOW, HIGH, MAP, TAPS, WEIGHTS, TAP_BYTES = range(len(SIDE))
 
 
 class WindowAxis(NamedTuple):
@@ -120,7 +117,7 @@ class Items(NamedTuple):
 class TapHeads(NamedTuple):
     """The first tap and the number of taps of each position, in distinct tables.
 
-    groups      int32 (tables, positions, 2), an array for each run of tables of one length
+    groups      the result of `TapTables.heads`
     numbers     the number of the table of each sample, or of all samples
     """
 
@@ -478,15 +475,17 @@ def _list_reaches(table: SampleTable, line: int, tile: _Tile) -> list[bytes]:
 def _find_reaches(heads: Array, tile: int) -> Array:
     """Return the first source position of each tile of positions, and the number, as int32."""
     if not heads.shape[1]:
-        return heads
+        return heads.astype(np.int32)
+    lows, ends = heads[..., 0], heads.sum(-1)
     is_used = heads[..., 1] > 0
-    lows = np.where(is_used, heads[..., 0], np.iinfo(np.int32).max)
-    ends = np.where(is_used, heads[..., 0] + heads[..., 1], 0)
+    if not is_used.all():
+        lows = np.where(is_used, lows, np.iinfo(np.int32).max)
+        ends = np.where(is_used, ends, 0)
     starts = np.arange(0, heads.shape[1], tile)
     lows = np.minimum.reduceat(lows, starts, axis=1)
     ends = np.maximum.reduceat(ends, starts, axis=1)
     lows = np.minimum(lows, ends)
-    return np.stack([lows, ends - lows], -1)
+    return np.stack([lows, ends - lows], -1).astype(np.int32)
 
 
 def _choose_axes(

@@ -47,10 +47,10 @@ struct Taps {
 
     INLINE Taps() {}
     INLINE Taps(const byte *table, const Side &side, int64 place) {
-        const int64 at = side.taps + place * side.tap_bytes;
-        Items<int, 2> head;
-        head.template read<8>(table + at);
-        first = head.item[0], count = head.item[1], weights = at + 16;
+        Items<int64, 2> head;
+        head.template read<16>(table + side.taps + 16 * place);
+        first = (int)head.item[0], count = (int)head.item[1];
+        weights = side.weights + place * side.tap_bytes;
     }
 
     INLINE Source weight(const byte *table, int tap) const {

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._utils.validation import describe_type, type_name
 from ..cpu.program import supports_float16
-from ..cuda.memory import DeviceArray
+from ..cuda.memory import DeviceArray, DeviceArrays
 from ..errors import ArgumentError, DeviceError
 from ..layout.parsing import Layout
 from ..layout.pattern import Pattern
@@ -56,7 +56,7 @@ def choose_adapter(samples: Sequence[Any]) -> tuple[list[Adapter], int, bool]:
     return adapters, 0, False
 
 
-def view_memory(samples: Sequence[Any]) -> list[Any] | None:
+def view_memory(samples: Sequence[Any]) -> Sequence[Any] | None:
     """Return the memory of samples at once, as NumPy arrays or as arrays on a GPU.
 
     Returns None if their library has no fast path to it.
@@ -68,17 +68,17 @@ def view_memory(samples: Sequence[Any]) -> list[Any] | None:
 
 
 def import_device_samples(
-    memory: list[Any] | None,
+    memory: Sequence[Any] | None,
     adapters: Sequence[Adapter],
     samples: Sequence[Any],
     name_of: Callable[[int], str],
-) -> tuple[list[DeviceArray], list[CudaAdapter]]:
+) -> tuple[DeviceArrays, list[CudaAdapter]]:
     """Return the device arrays of samples, whose first one is on a GPU, and their adapters.
 
     `memory` is the result of `view_memory`, for which the adapter of the first sample is enough.
     Raises DeviceError if another one is not on a GPU; `name_of` names samples in errors.
     """
-    if memory is not None and isinstance(adapters[0], CudaAdapter):
+    if isinstance(memory, DeviceArrays) and isinstance(adapters[0], CudaAdapter):
         return memory, [adapters[0]] * len(samples)
     arrays: list[DeviceArray] = []
     on_gpu: list[CudaAdapter] = []
@@ -90,7 +90,7 @@ def import_device_samples(
             )
         on_gpu.append(adapter)
         arrays.append(adapter.device_array(sample, name_of(number)))
-    return arrays, on_gpu
+    return DeviceArrays.of(arrays), on_gpu
 
 
 def stack_recorded_windows(

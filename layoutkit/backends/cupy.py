@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from .._utils.cache import cache_put
 from .._utils.validation import describe_type
 from ..converter import FAST_PATHS
 from ..cuda import streams
-from ..cuda.memory import DeviceArray, check_same_device
+from ..cuda.memory import DeviceArray, DeviceArrays, check_same_device
 from ..cuda.runtime import runtime
 from ..errors import ArgumentError, DeviceError, DtypeError
 from ..layout.pattern import Permutation
@@ -155,7 +156,7 @@ class CudaAdapter(Adapter):
     def unchanged_result(self, x: Any, array: Any) -> Any:
         return self.export(array, x)
 
-    def keep(self, arrays: Sequence[DeviceArray]) -> None:
+    def keep(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
         """Keep arrays alive until the work on them is done, unless their library does so itself.
 
         CuPy and torch reuse memory in the order of the stream that kernels are launched on.
@@ -163,19 +164,22 @@ class CudaAdapter(Adapter):
 
     @contextmanager
     def kept_alive(
-        self, arrays: Sequence[DeviceArray | None], foreign: Sequence[DeviceArray] = ()
+        self,
+        arrays: Sequence[DeviceArray],
+        out: DeviceArray | None = None,
+        foreign: Sequence[DeviceArray] = (),
     ) -> Iterator[None]:
-        """Keep arrays alive for the kernels launched inside the block.
+        """Keep arrays, and `out`, alive for the kernels launched inside the block.
 
         `foreign` are the arrays of other libraries. Arrays are kept after an exception too, as
         kernels launched before it read them.
         """
-        own = [array for array in arrays if array is not None]
+        ordinal = arrays[0].ordinal
         try:
             yield
         finally:
-            self.keep(own)
-            streams.keep_alive_until_done(foreign, self.stream(own[0].ordinal), own[0].ordinal)
+            self.keep(arrays, out)
+            streams.keep_alive_until_done(foreign, self.stream(ordinal), ordinal)
 
     @contextmanager
     def joined(
@@ -187,6 +191,9 @@ class CudaAdapter(Adapter):
         that they may write to their arrays again. Yields those libraries' arrays. `kind` names an
         array in errors.
         """
+        if {*map(type, adapters)} == {type(self)}:
+            yield []
+            return
         ordinal = arrays[0].ordinal
         stream = self.stream(ordinal)
         foreign = [n for n, adapter in enumerate(adapters) if type(adapter) is not type(self)]
@@ -323,9 +330,12 @@ class ForeignAdapter(CudaAdapter):
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise make_memory_error(arg_name, x, "pass a CuPy array of its data") from error
 
-    def keep(self, arrays: Sequence[DeviceArray]) -> None:
+    def keep(self, arrays: Sequence[DeviceArray], out: DeviceArray | None) -> None:
         """Keep arrays alive until our stream is done; their library does not know of it."""
-        streams.keep_alive_until_done(arrays, self.stream(arrays[0].ordinal), arrays[0].ordinal)
+        kept, ordinal = [*arrays], arrays[0].ordinal
+        if out is not None:
+            kept.append(out)
+        streams.keep_alive_until_done(kept, self.stream(ordinal), ordinal)
 
     def padded(self, x: Any, padding: PaddedSource) -> Any:
         return self.export(super().padded(x, padding), x)
@@ -346,12 +356,16 @@ def adapter_for(x: Any) -> Adapter | None:
     return CUPY if isinstance(x, array_type) else None
 
 
-def memory_of(arrays: Sequence[Any]) -> list[DeviceArray] | None:
+_FIELDS = attrgetter("data.ptr", "shape", "strides", "dtype", "data.device_id")
+
+
+def memory_of(arrays: Sequence[Any]) -> DeviceArrays | None:
     """Return the memory of CuPy arrays, or None if other arrays are among them."""
     if {*map(type, arrays)} != {sys.modules["cupy"].ndarray}:
         return None
     runtime()
-    return [*map(CUPY.device_array_of, arrays)]
+    addresses, shapes, strides, dtypes, ordinals = zip(*map(_FIELDS, arrays), strict=True)
+    return DeviceArrays(addresses, shapes, strides, dtypes, ordinals, arrays)
 
 
 def export_on_stream(owner: Any, import_array: Any) -> Any:

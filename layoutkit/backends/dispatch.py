@@ -205,7 +205,7 @@ def _convert_on_gpu(converter: Converter, adapter: CudaAdapter, x: Any, out: Any
         check_same_device(array, "x", converter.device, "device=")
     target = device_output(adapter, out, array, "x")
     programs = _device_programs(converter)
-    with adapter.kept_alive([array, target]):
+    with adapter.kept_alive([array], target):
         result = programs.run(array, target, adapter)
     programs.cache_fast_path(adapter.cache_key(x, out), array, target)
     if target is not None:
@@ -320,7 +320,7 @@ def _sum_on_gpu(
         accumulator.cuda_programs = DeviceSums(accumulator.plan)
     with (
         adapter.joined(arrays, adapters) as foreign,
-        adapter.kept_alive([*arrays, target], foreign),
+        adapter.kept_alive(arrays, target, foreign),
     ):
         result = accumulator.cuda_programs.run(arrays, target, adapter)
     key = sum_key(adapter, parts, out)

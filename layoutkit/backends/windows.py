@@ -18,7 +18,7 @@ import numpy as np
 from ..cpu.program import supports_float16
 from ..cpu.windows import compute_sample_gradients, stack_windows
 from ..cuda import windows as on_gpu
-from ..cuda.memory import DeviceAdapter, DeviceArray
+from ..cuda.memory import DeviceAdapter, DeviceArray, DeviceArrays
 from ..memory import Array
 from ..normalize import CHANNEL
 from ..options import CollateOptions, parse_collate_options
@@ -180,7 +180,7 @@ class Windows:
         args = CropArgs(placements=self.placements)
         return stack_windows(self.options, samples, self.axis, self.shape, args)
 
-    def stack_on_gpu(self, samples: list[DeviceArray], adapter: DeviceAdapter) -> DeviceArray:
+    def stack_on_gpu(self, samples: DeviceArrays, adapter: DeviceAdapter) -> DeviceArray:
         """Return the stacked windows of samples on a GPU, made by one launch."""
         return on_gpu.stack_windows(self.options, samples, self.placements, adapter)
 

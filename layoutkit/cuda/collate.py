@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, groupby
+from itertools import chain
 from math import gcd, prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,7 +23,7 @@ from ..errors import DtypeError
 from ..kernels.cpu.resize_params import HEAD, POSITION
 from ..kernels.cuda import collate as launcher
 from ..kernels.cuda.launch import CudaLaunch, Side, pack_coefficients
-from ..memory import Array, contiguous_strides
+from ..memory import Array, contiguous_strides, data_pointer
 from ..normalize import CHANNEL
 from ..options import CollateOptions, ConvertOptions
 from ..placement import place
@@ -44,7 +44,15 @@ from ..planning.plan import Part, Plan, make_single_plan
 from ..planning.resize import LEAST_WEIGHT, ResizeOptions
 from ..spec import ArraySpec, DType
 from ..taps import TapTables, make_tap_tables
-from .memory import ALIGNMENT, DeviceAdapter, DeviceArray, check_same_device, check_writable, span
+from .memory import (
+    ALIGNMENT,
+    DeviceAdapter,
+    DeviceArray,
+    DeviceArrays,
+    check_same_device,
+    check_writable,
+    span,
+)
 from .program import supports_float16
 from .runtime import runtime
 from .transfers import STAGING_BYTES, Conversion, Fill, find_staging, refuse_capture
@@ -52,7 +60,6 @@ from .transfers import STAGING_BYTES, Conversion, Fill, find_staging, refuse_cap
 Rows: TypeAlias = Array | list[Array]  # a row for each sample; a list if their lengths differ
 
 _MOVED_BYTES = (1, 2, 4, 8, 16)
-TAP_HEAD_BYTES = 16  # before the weights of a position: the first tap and the number of taps
 _IDENTITY = ResizeOptions("nearest")
 _MOST_ITEMS = 8  # items of a pixel that is read as a whole to select channels
 
@@ -68,7 +75,7 @@ class PreparedBatch(NamedTuple):
 
     array: DeviceArray
     post_conversion: ConvertOptions | None = None
-    launch: tuple[CudaLaunch, Array, int] | None = None
+    launch: tuple[CudaLaunch, Table, int] | None = None
 
     def write(self, adapter: DeviceAdapter) -> DeviceArray:
         """Upload the table, launch the kernel, and return the array."""
@@ -116,7 +123,7 @@ class DeviceCollateProgram:
 
     def prepare(
         self,
-        arrays: Sequence[DeviceArray],
+        arrays: DeviceArrays,
         indices: Any,
         crops: CropArgs,
         out: DeviceArray | None,
@@ -157,6 +164,7 @@ class DeviceCollateProgram:
         prepared, table, base = prepare_launch(axes, samples, reads, plan, batch.array)
         if fixed_key is not None:
             alignment = batch.array.address % ALIGNMENT
+            table = table.joined()
             fixed = post_conversion, target, alignment, prepared, table, base - first.address
             cache_put(self._fixed, fixed_key, fixed, table.nbytes)
         return batch._replace(launch=(prepared, table, base))
@@ -234,9 +242,7 @@ class DeviceCollateProgram:
             shapes = np.repeat(shapes, count, 0)
         return reads_of(self._options, axes, place(self._options, axes, window, shapes, crops))
 
-    def _check_apart(
-        self, arrays: Sequence[DeviceArray], samples: Samples, out: DeviceArray
-    ) -> None:
+    def _check_apart(self, arrays: DeviceArrays, samples: Samples, out: DeviceArray) -> None:
         """Raise unless `out` is writeable and shares no memory with the arrays."""
         if self._options.is_one_array or not out.writeable:
             check_writable(arrays[0], out, "x" if self._options.is_one_array else "sample 0")
@@ -247,7 +253,7 @@ class DeviceCollateProgram:
             check_writable(arrays[number], out, f"sample {number}")
 
     def _select_samples(
-        self, arrays: Sequence[DeviceArray], indices: Any
+        self, arrays: DeviceArrays, indices: Any
     ) -> tuple[Samples, SampleAxes, int]:
         """Return the selected samples, their axes, and the index of the sample axis."""
         options = self._options
@@ -347,15 +353,16 @@ class Samples:
     strides: Array  # (samples or 1, axes) int64
 
     @classmethod
-    def of(cls, arrays: Sequence[DeviceArray]) -> Samples:
+    def of(cls, arrays: DeviceArrays) -> Samples:
         """Return the memory of arrays; raise unless all are on one GPU, of one rank and dtype."""
-        addresses, shapes, strides, dtypes, ordinals, *_ = zip(*arrays, strict=True)
+        shapes, dtypes = arrays.shapes, arrays.dtypes
         ranks = [*map(len, shapes)]
-        if not all(x.count(x[0]) == len(arrays) for x in (ranks, dtypes, ordinals)):
+        if not all(x.count(x[0]) == len(arrays) for x in (ranks, dtypes, arrays.ordinals)):
             for number, array in enumerate(arrays):
                 check_same_device(arrays[0], "sample 0", array.device, f"sample {number}")
-            check_same_rank_and_dtype([(array.shape, array.dtype) for array in arrays])
-        return cls(dtypes[0], np.array(addresses, np.int64), *map(_stack, (shapes, strides)))
+            check_same_rank_and_dtype([*zip(shapes, dtypes, strict=True)])
+        addresses = np.array(arrays.addresses, np.int64)
+        return cls(dtypes[0], addresses, _stack(shapes), _stack(arrays.strides))
 
     @classmethod
     def along(cls, array: DeviceArray, axis: int, numbers: Array) -> Samples:
@@ -416,7 +423,7 @@ class Reads(NamedTuple):
     maps        for some axes, the index of each position of each window; -1: it is filled
     channels    the axis of channels that are selected in the same order from all samples, and the
                 order
-    make_taps   returns the tap tables of samples along a resized axis, with weights of a dtype
+    make_taps   returns the tap tables of samples along resized axes, with weights of a dtype
     has_gaps    whether weights of 0 are gaps between taps
     """
 
@@ -426,7 +433,7 @@ class Reads(NamedTuple):
     resized: tuple[int, ...]
     maps: dict[int, Rows]
     channels: tuple[int, tuple[int, ...]] | None
-    make_taps: Callable[[int, DType], TapTables]
+    make_taps: Callable[[Sequence[int], DType], TapTables]
     has_gaps: bool = False
 
     @property
@@ -465,8 +472,8 @@ def reads_of(options: CollateOptions, axes: SampleAxes, placements: Placements) 
             order = np.array(options.channels, np.int64)
             maps[channel] = np.where(flips[:, channel, None], order[::-1], order)
 
-    def make_taps(axis: int, summed: DType) -> TapTables:
-        return make_tap_tables(options.resize or _IDENTITY, placements, [axis], summed)
+    def make_taps(axes: Sequence[int], summed: DType) -> TapTables:
+        return make_tap_tables(options.resize or _IDENTITY, placements, axes, summed)
 
     return Reads(placements, begins, steps, resized, maps, channels, make_taps)
 
@@ -497,25 +504,41 @@ class Table:
     """Bytes for a GPU, each part at a multiple of ALIGNMENT; offset 0 means no part."""
 
     def __init__(self) -> None:
-        self._parts: list[Any] = []  # of bytes, or arrays that are contiguous
-        self.next_offset = 0
+        self._parts: list[tuple[int, Array]] = []  # their offsets and bytes
+        self.nbytes = 0
         self.add(np.zeros(ALIGNMENT, np.uint8))
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.nbytes,)
 
     def add(self, part: Array) -> int:
         """Append a contiguous array, and return its offset."""
-        offset = self.next_offset
-        padding = -part.nbytes % ALIGNMENT
-        self._parts += [part, bytes(padding)]
-        self.next_offset += part.nbytes + padding
+        offset, padding = self.nbytes, np.zeros(-part.nbytes % ALIGNMENT, np.uint8)
+        for piece in (part.reshape(-1).view(np.uint8), padding):
+            self._parts.append((self.nbytes, piece))
+            self.nbytes += piece.nbytes
         return offset
 
-    def array(self) -> Array:
-        return np.frombuffer(b"".join(self._parts), np.uint8)
+    def joined(self) -> Table:
+        """Return this table as one array, which is faster to copy again."""
+        joined = Table()
+        joined.nbytes, memory = self.nbytes, np.empty(self.nbytes, np.uint8)
+        self.copy_to(memory)
+        joined._parts = [(0, memory)]
+        return joined
+
+    def copy_to(self, out: Array, start: int = 0) -> None:
+        """Write the bytes from `start` on to `out`, as many as it has."""
+        for offset, part in self._parts:
+            first, begin = max(start - offset, 0), max(offset - start, 0)
+            piece = part[first : first + max(len(out) - begin, 0)]
+            out[begin : begin + len(piece)] = piece
 
 
 def prepare_launch(
     axes: SampleAxes, samples: Samples, reads: Reads, plan: LaunchPlan, out: DeviceArray
-) -> tuple[CudaLaunch, Array, int]:
+) -> tuple[CudaLaunch, Table, int]:
     """Return the launch that writes windows to `out`, its table, and the base address."""
     table, fill, columns = Table(), plan.fill, plan.columns
     fills = _make_fill_of_samples(axes, reads.placements, fill)
@@ -534,7 +557,7 @@ def prepare_launch(
             samples.dtype.itemsize,
             rows,
             heads,
-            table.next_offset,
+            table.nbytes,
             fill_offset,
             samples.alignment(),
             reads.is_inside,
@@ -547,7 +570,7 @@ def prepare_launch(
         plan.kinds,
     )
     table.add(np.frombuffer(packed, np.uint8))
-    return launch, table.array(), base
+    return launch, table, base
 
 
 def _make_fill_of_samples(axes: SampleAxes, placements: Placements, fill: Array) -> Array:
@@ -589,12 +612,15 @@ def _make_rows(
         offsets = offset + 8 * _starts_of([len(row) for row in maps])
         parts = [n for n, other in enumerate(axes) if other == axis]
         sides[:, parts, launcher.MAP] = offsets[:, None]
-    for axis in reads.resized:
-        taps, firsts, tap_heads = _make_tap_rows(reads, axis, choose_summed_dtype(samples.dtype))
-        number = axes.index(axis)
-        sides[:, number, launcher.TAPS] = table.add(taps) + taps.strides[0] * firsts
-        sides[:, number, launcher.TAP_BYTES] = taps.strides[0]
-        heads[number] = tap_heads
+    if reads.resized:
+        taps = reads.make_taps(reads.resized, choose_summed_dtype(samples.dtype))
+        begin = table.add(taps.memory) - data_pointer(taps.memory) + 8 * HEAD
+        for index, axis in enumerate(reads.resized):
+            number, positions = axes.index(axis), taps.addresses[index] + begin
+            sides[:, number, launcher.TAPS] = positions
+            sides[:, number, launcher.WEIGHTS] = positions + 8 * POSITION * taps.counts[index]
+            sides[:, number, launcher.TAP_BYTES] = taps.pitches[index]
+            heads[number] = launcher.TapHeads(taps.heads(index), taps.numbers[index])
     firsts = samples.addresses + np.einsum("ij,ij->i", begins, samples.strides)
     for column, values in enumerate((firsts, *samples.spans)):
         rows[:, column] = values - base
@@ -625,50 +651,16 @@ def _starts_of(counts: Sequence[int]) -> Array:
     return np.cumsum([0, *counts[:-1]])
 
 
-def _make_tap_rows(
-    reads: Reads, axis: int, summed: DType
-) -> tuple[Array, Array, launcher.TapHeads]:
-    """Return the distinct tap tables of samples along an axis, one after the other.
-
-    Tables have a row for each position: the first tap and the number of taps as int32 in the first
-    TAP_HEAD_BYTES, and weights of the dtype `summed` in whole groups of four, which a GPU reads
-    together. Also return the first row of the table of each sample, or of all.
-    """
-    tables = reads.make_taps(axis, summed)
-    memory, (numbers,) = tables.memory, tables.numbers
-    sizes = np.zeros(numbers.max() + 1, np.int64)
-    sizes[numbers] = window_sizes(reads.placements)[: len(numbers), axis]
-    counts = sizes.tolist()
-    total = sum(counts)
-    pitch = (memory.nbytes - 8 * HEAD * len(counts)) // total - 8 * POSITION
-    before, taps = TAP_HEAD_BYTES // summed.itemsize, pitch // summed.itemsize
-    rows = np.zeros((total, before + -(-taps // 4) * 4), summed)
-    groups, rest, first = [], memory, 0
-    for count, group in groupby(counts):
-        number, head_bytes = len([*group]), 8 * (HEAD + POSITION * count)
-        part, rest = np.split(rest, [number * (head_bytes + count * pitch)])
-        part = part.reshape(number, head_bytes + count * pitch)
-        shape = number, count, -1
-        heads = part[:, 8 * HEAD : head_bytes].view(np.int64).reshape(shape).astype(np.int32)
-        target = rows[first : first + number * count].reshape(shape)
-        target.view(np.int32)[..., :POSITION] = heads
-        target[..., before : before + taps] = part[:, head_bytes:].view(summed).reshape(shape)
-        groups.append(heads)
-        first += number * count
-    return rows, _starts_of(counts)[numbers], launcher.TapHeads(groups, numbers)
-
-
 class _TableUpload:
     """The copy of a table to a GPU, with the launch that reads it as its conversion."""
 
-    def __init__(self, table: Array, launch: Conversion) -> None:
+    def __init__(self, table: Table, launch: Conversion) -> None:
         self.nbytes = table.nbytes
         self.program = launch
 
-    def pieces(self, x: Array) -> Iterator[tuple[int, int, Fill]]:
+    def pieces(self, x: Table) -> Iterator[tuple[int, int, Fill]]:
         for start in range(0, self.nbytes, STAGING_BYTES):
-            part = x[start : start + STAGING_BYTES]
-            yield start, start + part.nbytes, partial(np.copyto, src=part)
+            yield start, min(start + STAGING_BYTES, self.nbytes), partial(x.copy_to, start=start)
 
     def at(
         self, address: int, shape: tuple[int, ...], ordinal: int, owner: Any = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import gcd, prod
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -48,6 +50,38 @@ class DeviceArray(NamedTuple):
         item = gcd(self.dtype.itemsize, ALIGNMENT)
         pairs = zip(self.strides, self.shape, strict=True)
         return gcd(item, self.address, *(step for step, count in pairs if count > 1)) == item
+
+
+@dataclass(frozen=True)
+class DeviceArrays(Sequence[DeviceArray]):
+    """Arrays on GPUs, by the fields of DeviceArray: a column is faster to read than many arrays."""
+
+    addresses: Sequence[int]
+    shapes: Sequence[tuple[int, ...]]
+    strides: Sequence[tuple[int, ...]]
+    dtypes: Sequence[DType]
+    ordinals: Sequence[int]
+    owners: Sequence[Any]
+
+    @classmethod
+    def of(cls, arrays: Iterable[DeviceArray]) -> DeviceArrays:
+        """Return the columns of at least one array."""
+        *columns, _ = zip(*arrays, strict=True)
+        return cls(*columns)
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    @overload
+    def __getitem__(self, n: int) -> DeviceArray: ...
+    @overload
+    def __getitem__(self, n: slice) -> DeviceArrays: ...
+    def __getitem__(self, n: Any) -> Any:
+        columns = (
+            self.addresses, self.shapes, self.strides, self.dtypes, self.ordinals, self.owners
+        )  # fmt: skip
+        kind = DeviceArrays if isinstance(n, slice) else DeviceArray
+        return kind(*(column[n] for column in columns))
 
 
 class DeviceAdapter(Protocol):

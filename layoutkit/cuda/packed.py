@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -28,7 +27,7 @@ from .collate import (
     prepare_launch,
     reads_of,
 )
-from .memory import DeviceArray
+from .memory import DeviceArray, DeviceArrays
 
 
 class DevicePackedProgram(DeviceCollateProgram):
@@ -38,7 +37,7 @@ class DevicePackedProgram(DeviceCollateProgram):
         self,
         axes: SampleAxes,
         packed: PackedLayout,
-        arrays: Sequence[DeviceArray],
+        arrays: DeviceArrays,
         out: DeviceArray | None,
     ) -> Plan | None:
         """Return the plan of the conversion of the first window, to `out` or new memory.
@@ -73,7 +72,7 @@ class DevicePackedProgram(DeviceCollateProgram):
 
     def prepare_windows(
         self,
-        arrays: Sequence[DeviceArray],
+        arrays: DeviceArrays,
         axes: SampleAxes,
         placements: Placements,
         packed: PackedLayout,

@@ -15,14 +15,14 @@ from ..planning.resize import ResizeOptions
 from ..spec import DType
 from ..taps import TapTables, make_gradient_options, make_transposed_tap_tables
 from .collate import DeviceCollateProgram, Reads, Samples
-from .memory import DeviceAdapter, DeviceArray
+from .memory import DeviceAdapter, DeviceArray, DeviceArrays
 
 _IDENTITY = ResizeOptions("nearest")
 
 
 def stack_windows(
     options: CollateOptions,
-    samples: Sequence[DeviceArray],
+    samples: DeviceArrays,
     placements: Placements,
     adapter: DeviceAdapter,
 ) -> DeviceArray:
@@ -43,9 +43,9 @@ class _GradientWindows(NamedTuple):
     resize: ResizeOptions
     placements: Placements
 
-    def make_taps(self, axis: int, summed: DType) -> TapTables:
+    def make_taps(self, axes: Sequence[int], summed: DType) -> TapTables:
         """Return transposed tap tables: their taps are positions of the windows."""
-        return make_transposed_tap_tables(self.resize, self.placements, [axis], summed, {})
+        return make_transposed_tap_tables(self.resize, self.placements, axes, summed, {})
 
 
 class _GradientProgram(DeviceCollateProgram):
@@ -75,7 +75,8 @@ def compute_sample_gradients(
     shape = tuple(placed.lengths[0].tolist())
     program = _find_gradient_program(tuple(axes), shape, target)
     windows: Any = _GradientWindows(resize or _IDENTITY, placed)
-    return program.prepare([grad], numbers, windows, None, adapter, may_convert=True).write(adapter)
+    grads = DeviceArrays.of([grad])
+    return program.prepare(grads, numbers, windows, None, adapter, may_convert=True).write(adapter)
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -13,7 +13,7 @@ import numpy as np
 from layoutkit import Collator, Converter
 from layoutkit.accumulation import Accumulator
 from layoutkit.cuda.collate import DeviceCollateProgram
-from layoutkit.cuda.memory import DeviceArray
+from layoutkit.cuda.memory import DeviceArray, DeviceArrays
 from layoutkit.cuda.packed import DevicePackedProgram
 from layoutkit.cuda.program import supports_float16
 from layoutkit.kernels.cuda import boxes, policy
@@ -180,13 +180,19 @@ def planned_in_place(raw, samples, pattern, out=None, *, call=None, **keywords):
     """Return a launch that collates samples in `raw`, its output, its sources and their shifts."""
     program = DeviceCollateProgram(Collator(pattern, **keywords).windows)
     memory = _Memory(out)
-    arrays = [device_array(x) for x in samples]
+    arrays = DeviceArrays.of([device_array(x) for x in samples])
     target = None if out is None else device_array(out)
     crops = CropArgs(**(call or {}))
     batch = program.prepare(arrays, None, crops, target, memory, may_convert=True)
     launch, table, base = batch.launch
-    table = copied(table, 0)
-    return launch, memory.out, [table, raw], (0, 0, base - address(raw))
+    return launch, memory.out, [bytes_of(table), raw], (0, 0, base - address(raw))
+
+
+def bytes_of(table):
+    """Return the bytes of the table of a launch in memory that a kernel may read."""
+    memory = placed((table.nbytes,), np.uint8)
+    table.copy_to(memory)
+    return memory
 
 
 def planned_packed(samples, pattern, *, shift=0, call=None, **keywords):
@@ -196,14 +202,14 @@ def planned_packed(samples, pattern, *, shift=0, call=None, **keywords):
     packing = PackedCollation(options, Collator.from_options)
     batch = packing._check_all([(x.shape, x.dtype) for x in copies], CropArgs(**(call or {})))
     program = DevicePackedProgram(options)
-    arrays = [device_array(x) for x in copies]
+    arrays = DeviceArrays.of([device_array(x) for x in copies])
     plan = program.find_plan(batch.axes, batch.layout, arrays, None)
     out = placed(batch.layout.shape, plan.target.dtype)
     placements = packing._place(batch.axes, batch.shapes, batch.args, batch.layout)
     launch, table, base = program.prepare_windows(
         arrays, batch.axes, placements, batch.layout, plan, device_array(out)
     ).launch
-    return launch, out, [copied(table, 0), raw], (0, 0, base - address(raw))
+    return launch, out, [bytes_of(table), raw], (0, 0, base - address(raw))
 
 
 def packed(samples, pattern, *, how=None, **keywords):

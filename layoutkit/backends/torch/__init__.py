@@ -115,7 +115,16 @@ def _traced() -> TracedTensors:
 # ---- plain tensors -----------------------------------------------------------------------
 
 
-def memory_of(tensors: Sequence[Any]) -> list[Array] | None:
+def memory_of(tensors: Sequence[Any]) -> Sequence[Any] | None:
+    """Return the memory of plain tensors, on the CPU or on GPUs; None if that is not possible."""
+    if not tensors[0].is_cuda:
+        return view_as_numpy(tensors)
+    if not all(isinstance(x, _torch.Tensor) and not is_traced(x) for x in tensors):
+        return None
+    return cuda_adapter().memory_of(tensors)
+
+
+def view_as_numpy(tensors: Sequence[Any]) -> list[Array] | None:
     """Return NumPy views of plain CPU tensors, or None if that is not possible."""
     if {*map(type, tensors)} != {_torch.Tensor} or has_active_dispatch_mode():
         return None

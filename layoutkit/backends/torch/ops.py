@@ -25,6 +25,7 @@ from typing import Any
 from ..._utils.cache import MAX_KEPT
 from ...accumulation import Accumulator
 from ...converter import Converter
+from ...cuda.memory import DeviceArrays
 from ...layout.pattern import parse_pattern
 from ...normalize import Bounds
 from ...options import ConvertOptions, join_sizes, parse_call, split_sizes
@@ -164,7 +165,7 @@ def _stack_windows_on_gpu(samples: list[Any], windows: Windows) -> Any:
     adapter, axis = cuda_adapter(), windows.axis
     parts = samples if axis is None else samples[0].unbind(axis)
     arrays = [adapter.device_array(x, f"sample {n}") for n, x in enumerate(parts)]
-    return windows.stack_on_gpu(arrays, adapter).owner
+    return windows.stack_on_gpu(DeviceArrays.of(arrays), adapter).owner
 
 
 def _fake_stack_windows(samples: list[Any], windows: str) -> Any:

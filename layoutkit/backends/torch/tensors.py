@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..._utils import fork
 from ..._utils.cache import PROGRAM_SIZE_ESTIMATE, cache_put
 from ..._utils.validation import describe_type
-from ...cuda.memory import DeviceArray
+from ...cuda.memory import DeviceArray, DeviceArrays
 from ...cuda.runtime import runtime
 from ...errors import ArgumentError, DeviceError
 from ...layout.pattern import Permutation
@@ -183,6 +183,27 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
 
     def device_array_of(self, x: Any, writeable: bool = True) -> DeviceArray:
         return self.device_array(x, "the result")
+
+    def memory_of(self, tensors: Sequence[Any]) -> DeviceArrays | None:
+        """Return the memory of tensors, or None unless all are plain ones on GPUs."""
+        if not all(map(self.is_plain, tensors)):
+            return None
+        kinds = {x.dtype: x for x in tensors}
+        if any(x.is_quantized for x in kinds.values()):
+            return None
+        runtime()
+        numpy_dtypes = {kind: self.namespace.dtype(x) for kind, x in kinds.items()}
+        dtypes = [numpy_dtypes[x.dtype] for x in tensors]
+        steps = [(x.stride(), dtype.itemsize) for x, dtype in zip(tensors, dtypes, strict=True)]
+        in_bytes = {key: tuple([step * key[1] for step in key[0]]) for key in {*steps}}
+        return DeviceArrays(
+            [x.data_ptr() for x in tensors],
+            [tuple(x.shape) for x in tensors],
+            [in_bytes[key] for key in steps],
+            dtypes,
+            [x.device.index or 0 for x in tensors],
+            tensors,
+        )
 
     def device(self, x: Any, arg_name: str) -> str:
         return device_name(x.device.index or 0)
