@@ -14,18 +14,17 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from math import gcd, isnan, prod
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..._utils.cache import MAX_KEPT
 from ...memory import Array
 from ...planning.epilogue import Epilogue
-from ...planning.loops import Loop
 from . import policy
 from .launch import CudaLaunch, Side, defines, order_macros
 from .policy import MAX_COUNT, THREADS, TILE_BYTES, WARP, WORD
-from .tiling import pack_divisor, pack_offsets
+from .tiling import make_divisors
 
 # Words of a sample before its sides, and of a side; see samples.cuh.
 START = ("first", "low", "end")
@@ -35,34 +34,56 @@ FROM, LOW, HIGH, MAP, TAPS, WEIGHTS, TAP_BYTES = range(len(SIDE))
 
 
 class WindowAxis(NamedTuple):
-    """An axis of all windows: its length, and steps in the batch, coefficients and fill values."""
+    """An axis of all windows: its length, and steps in the batch, coefficients and fill values.
 
-    length: int
-    dst: int = 0
+    The windows of a packed batch differ in lengths, `dst` and folds: int64 arrays, an item for each
+    different window.
+    """
+
+    length: Any
+    dst: Any = 0
     coef: int = 0
     fill: int = 0
     is_resized: bool = False
     # Of axes that are folded in a packed batch, from the innermost loop on: positions of an
     # iteration, and the distance in bytes between iterations, less the bytes of these positions.
-    folds: tuple[tuple[int, int], ...] = ()
+    folds: tuple[tuple[Array, Array], ...] = ()
 
     @property
-    def step(self) -> int:
+    def longest(self) -> WindowAxis:
+        """The axis of the longest window."""
+        if isinstance(self.length, int):
+            return self
+        which = self.length.argmax()
+        length, dst = (np.broadcast_to(x, self.length.shape).item(which) for x in self[:2])
+        return self._replace(length=length, dst=dst, folds=())
+
+    @property
+    def step(self) -> Any:
         """The bytes by which all places in the batch differ, a divisor of all distances."""
-        return gcd(self.dst, *(jump for _, jump in self.folds))
+        step = self.dst
+        for _, jump in self.folds:
+            step = np.gcd(step, jump)
+        return step
 
     @property
-    def run(self) -> int:
+    def run(self) -> Any:
         """The positions that are evenly spaced in the batch."""
         return self.folds[0][0] if self.folds else self.length
 
-    @property
-    def loop(self) -> Loop:
-        """The loop over the positions of the axis."""
-        return Loop(self.length, self.fill, self.dst, self.coef)
-
 
 NO_AXIS = WindowAxis(1)
+
+
+class Places(NamedTuple):
+    """The windows of the samples of a packed batch.
+
+    offsets     int64, the bytes from the beginning of the batch to the window of each sample
+    kinds       int64, the number of this window among the different ones
+    """
+
+    offsets: Array
+    kinds: Array
 
 
 class PixelOrder(NamedTuple):
@@ -187,47 +208,40 @@ class _Tile(NamedTuple):
 
 
 def prepare_collate(
-    windows: Sequence[Sequence[WindowAxis]],
+    window: Sequence[WindowAxis],
     samples: WindowAxis,
     table: SampleTable,
     items: Items,
     target: Side,
-    places: Sequence[int] | None = None,
-    kinds: Sequence[int] = (),
+    places: Places | None = None,
 ) -> tuple[CudaLaunch, bytes]:
     """Return the launch, and the samples for its table.
 
     Parameters
     ----------
-    windows : the axes of the window of all samples, or of the different windows of a packed batch;
-        sums begin with the first resized one
+    window : the axes of the windows; sums begin with the first resized one
     samples : the axis of the samples in the batch
     target : the batch
-    places, kinds : of a packed batch, the bytes from its beginning to the window of each sample,
-        and the number of this window in `windows`
+    places : of a packed batch
     """
-    nests = tuple([(*axes, NO_AXIS, NO_AXIS, samples) for axes in windows])
+    nest = (*window, NO_AXIS, NO_AXIS, samples)
     target = Side(target.item, target.address % WORD)
-    # The windows of a packed batch are too many to be compared.
+    # Arrays cannot be compared as the key of a cache.
     plan = _plan_kernel if places is None else _plan_kernel.__wrapped__
-    kernel = plan(nests, _describe_table(table), items, target, places or ())
-    nest, tile, numbers = kernel.nest, kernel.tile, kernel.numbers
+    kernel = plan(nest, _describe_table(table), items, target, places)
     if kernel.has_pixels and table.pixel is not None:
         table = _whole_pixels(table, table.pixel)
-    packed = _pack_samples(table, numbers)
-    is_summed = kernel.launch.family == "resize"
+    packed = _pack_samples(table, kernel.numbers)
+    is_summed, line = kernel.launch.family == "resize", kernel.tile.axes[1]
+    reaches = _list_reaches(table, line, kernel.tile) if nest[line].is_resized else []
     if places is None:
-        packed_windows, tiles = _pack_windows(nest, tile, numbers)
-        params = struct.pack("2Q", table.offset, table.fill) + packed_windows
+        tiles = kernel.tiles.item()
+        params = struct.pack("2Q", table.offset, table.fill) + kernel.words.tobytes()
         if is_summed:
-            line = tile.axes[1]
             params += struct.pack("2Q", table.offset + len(packed), tiles)
-            if nest[line].is_resized:
-                packed += b"".join(_list_reaches(table, line, tile))
+        packed += b"".join(reaches)
     else:
-        params, tiles, packed = _pack_parts(
-            nests, tile, numbers, table, packed, places, kinds, samples.fill, is_summed
-        )
+        params, tiles, packed = _pack_parts(kernel, table, packed, reaches, places, samples.fill)
     if tiles >= MAX_COUNT:
         raise RuntimeError(f"{tiles} tiles; a launch must have fewer than 2**31")
     grid = -(-tiles * WARP // policy.SUM_THREADS) if is_summed else tiles
@@ -272,13 +286,14 @@ class _Kernel(NamedTuple):
     """The kernel of a batch.
 
     launch      the launch, without its grid and parameters
-    nest        the axes of the longest windows, two absent ones, and the axis of samples
+    words, tiles    the result of `_describe_windows`
     numbers     the axes of the table, in its order
     has_pixels  whether lines contain whole pixels, whose channels are selected
     """
 
     launch: CudaLaunch
-    nest: tuple[WindowAxis, ...]
+    words: Array
+    tiles: Array
     tile: _Tile
     numbers: tuple[int, ...]
     has_pixels: bool
@@ -286,32 +301,33 @@ class _Kernel(NamedTuple):
 
 @lru_cache(maxsize=MAX_KEPT)
 def _plan_kernel(
-    nests: Sequence[tuple[WindowAxis, ...]],
+    nest: Sequence[WindowAxis],
     table: _TableFacts,
     items: Items,
     target: Side,
-    places: Sequence[int],
+    places: Places | None,
 ) -> _Kernel:
-    """Return the kernel of one window for all samples, or of one for each, at `places`."""
-    nest = tuple([max(axes, key=lambda axis: axis.length) for axes in zip(*nests, strict=True)])
+    """Return the kernel of one window for all samples, or of one for each, at `places`.
+
+    The axes of a nest are those of the windows, two absent ones, and the axis of samples.
+    """
     is_summed = any(axis.is_resized for axis in nest)
-    axes, order = _choose_axes(nest, nests, table.steps)
+    axes, order = _choose_axes(nest, table.steps)
     if is_summed:
-        tile = _choose_summed_tile(nest, nests, axes, order, target, places)
+        tile = _choose_summed_tile(nest, axes, order, target, places)
     else:
-        tile = _choose_tile(nest, nests, axes, order, table.item, target, places)
+        tile = _choose_tile(nest, axes, order, table.item, target, places)
     _, line, part = axes
     # The order of the axes in the table: summed axes before U, then U, V and all others.
     sums = [n for n, axis in enumerate(nest) if axis.is_resized and n != line]
     numbers = [*sums, line, part]
     numbers += [n for n in range(len(nest) - 3) if n not in numbers]
-    folds = max(len(axis.folds) for axis in chain(*nests))
     pixel = table.pixel
     if pixel is not None and (pixel[0] != part or (nest[part].fill and not table.is_inside)):
         pixel = None
     macros = _tile_macros(tile, numbers, table, pixel)
     macros |= NONE_IGNORED if items.ignored is None else items.ignored.macros
-    macros |= {"FOLDS": folds, "PACKED": int(bool(places))}
+    macros |= {"FOLDS": _count_folds(nest), "PACKED": int(places is not None)}
     if is_summed:
         macros |= _sum_macros(nest, tile, table, _room(tile, len(sums), target, items))
         beside: tuple[int, ...] = (2,)
@@ -324,51 +340,44 @@ def _plan_kernel(
     names = *common, ("SAMPLE", items.name)
     family, block = ("resize", policy.SUM_THREADS) if is_summed else ("collate", THREADS)
     launch = CudaLaunch(family, names, b"", 0, block, 4, items.coefficients)
-    return _Kernel(launch, nest, tile, tuple(numbers), pixel is not None)
+    windows = _describe_windows(nest, tile, numbers)
+    return _Kernel(launch, *windows, tile, tuple(numbers), pixel is not None)
+
+
+def _count_folds(nest: Sequence[WindowAxis]) -> int:
+    """Return the folds of an axis in the parameters."""
+    return max(len(axis.folds) for axis in nest)
 
 
 def _pack_parts(
-    nests: Sequence[tuple[WindowAxis, ...]],
-    tile: _Tile,
-    numbers: tuple[int, ...],
+    kernel: _Kernel,
     table: SampleTable,
     packed: bytes,
-    places: Sequence[int],
-    kinds: Sequence[int],
+    reaches: Sequence[bytes],
+    places: Places,
     fill_step: int,
-    is_summed: bool,
 ) -> tuple[bytes, int, bytes]:
     """Return the parameters of a packed batch, the number of tiles, and the data for the table.
 
     `packed` has the samples; the part of each sample (`Part` in samples.cuh) follows.
     """
-    line = tile.axes[1]
-    sample_bytes = len(packed) // len(places)
-    reaches = [b""] * len(places)
-    if is_summed and nests[0][line].is_resized:
-        reaches = _list_reaches(table, line, tile)
-    offset = table.offset + len(packed)
-    folds = max(len(axis.folds) for axis in chain(*nests))
-    packed_windows = [
-        _pack_windows(nest, tile, numbers, folds) if all(axis.length for axis in nest) else (b"", 0)
-        for nest in nests
+    words, tiles = kernel.words[places.kinds], kernel.tiles[places.kinds]
+    numbers = np.arange(len(tiles))
+    columns: list[Array] = [
+        tiles.cumsum() - tiles,
+        places.offsets,
+        table.offset + numbers * (len(packed) // len(tiles)),
+        table.fill + numbers * (fill_step * table.item),
+        *words.T,
     ]
-    parts, total = [], 0
-    for number, (kind, place) in enumerate(zip(kinds, places, strict=True)):
-        window, tiles = packed_windows[kind]
-        if tiles:
-            samples = table.offset + number * sample_bytes
-            fill = table.fill + number * fill_step * table.item
-            parts.append(struct.pack("Qq2Q", total, place, samples, fill) + window)
-            if is_summed:
-                parts.append(struct.pack("2Q", offset, tiles))
-        offset += len(reaches[number])
-        total += tiles
     data = packed + b"".join(reaches)
-    data += bytes(-len(data) % 8)
-    count = len(parts) // (1 + is_summed)
-    params = struct.pack("3Q", table.offset + len(data), count, total)
-    return params, total, data + b"".join(parts)
+    if kernel.launch.family == "resize":
+        sizes = np.array([*map(len, reaches)] or 0 * numbers)
+        columns += [table.offset + len(packed) + sizes.cumsum() - sizes, tiles]
+    parts = np.stack(columns, 1)[tiles > 0]
+    total = int(tiles.sum())
+    params = struct.pack("3Q", table.offset + len(data), len(parts), total)
+    return params, total, data + parts.tobytes()
 
 
 def _tile_macros(
@@ -403,43 +412,46 @@ def _sum_macros(
     }  # fmt: skip
 
 
-@lru_cache(maxsize=MAX_KEPT)
-def _pack_windows(
-    nest: tuple[WindowAxis, ...], tile: _Tile, numbers: tuple[int, ...], folds: int = 0
-) -> tuple[bytes, int]:
-    """Return `Windows` in samples.cuh after the places of its tables, and the number of tiles.
+def _describe_windows(
+    nest: Sequence[WindowAxis], tile: _Tile, numbers: Sequence[int]
+) -> tuple[Array, Array]:
+    """Return `Windows` in samples.cuh after the places of its tables, and the numbers of tiles.
 
-    `folds`: the folds of an axis in the parameters; axes with fewer are followed by idle ones.
+    Both have a row for each different window; rows are int64 words.
     """
-    rows = tile.axes[0]
+    rows, folds = tile.axes[0], max(1, _count_folds(nest))
     around = _axes_around(tile, numbers)
-    tiles = [
-        -(-nest[n].length // length) for n, length in zip(tile.axes, tile.lengths, strict=True)
-    ]
+    lengths = np.stack(np.broadcast_arrays(*[np.atleast_1d(axis.length) for axis in nest]))
+    tiles = -(-lengths[[*tile.axes]] // np.array(tile.lengths)[:, None])
     are_rows_samples = rows == len(nest) - 1
-    each = prod(tiles[1:] if are_rows_samples else tiles) * prod(nest[n].length for n in around)
+    each = tiles[1 if are_rows_samples else 0 :].prod(0) * lengths[around].prod(0)
+    words: list[Any] = []
 
-    def along(axis: int, count: int) -> bytes:
+    def add_divisor(counts: Array) -> None:
+        # Empty windows have no tiles, and no thread reads their divisors.
+        words.extend(make_divisors(np.maximum(counts, 1)).view(np.int64).T)
+
+    def add_along(axis: int, counts: Array) -> None:
+        of = nest[axis]
         number = numbers.index(axis) if axis in numbers else len(numbers)
-        along = pack_divisor(count) + pack_offsets(nest[axis].loop) + struct.pack("q", number)
-        return along + _pack_folds(nest[axis].folds, folds)
+        add_divisor(counts)
+        words.extend((of.fill, of.dst, of.coef, number))
+        turns = np.ones_like(each)
+        for position in range(folds):
+            positions, jump = of.folds[position] if position < len(of.folds) else (1, 0)
+            turns = turns * positions
+            add_divisor(turns)
+            words.append(jump)
 
-    params = pack_divisor(each) + b"".join(map(along, tile.axes, tiles))
-    params += struct.pack("3Q", *(nest[n].length for n in tile.axes))
-    params += b"".join(along(n, nest[n].length) for n in around or [len(nest) - 3])
-    params += pack_offsets(nest[-1].loop)
-    return params, each * (tiles[0] if are_rows_samples else nest[-1].length)
-
-
-def _pack_folds(folds: Sequence[tuple[int, int]], count: int) -> bytes:
-    """Return the folds of an axis as samples.cuh declares them: one at least."""
-    turns = 1
-    packed = b""
-    for number in range(max(1, count)):
-        positions, jump = folds[number] if number < len(folds) else (1, 0)
-        turns *= positions
-        packed += pack_divisor(turns) + struct.pack("q", jump)
-    return packed
+    add_divisor(each)
+    for axis, counts in zip(tile.axes, tiles, strict=True):
+        add_along(axis, counts)
+    words.extend(lengths[[*tile.axes]])
+    for axis in around or [len(nest) - 3]:
+        add_along(axis, lengths[axis])
+    words.extend((nest[-1].fill, nest[-1].dst, nest[-1].coef))
+    columns = np.stack(np.broadcast_arrays(*words, each)[:-1], -1)
+    return columns, each * (tiles[0] if are_rows_samples else lengths[-1])
 
 
 def _axes_around(tile: _Tile, numbers: Sequence[int]) -> list[int]:
@@ -476,7 +488,7 @@ def _find_reaches(heads: Array, tile: int) -> Array:
     """Return the first source position of each tile of positions, and the number, as int32."""
     if not heads.shape[1]:
         return heads.astype(np.int32)
-    lows, ends = heads[..., 0], heads.sum(-1)
+    lows, ends = heads[..., 0], heads[..., 0] + heads[..., 1]
     is_used = heads[..., 1] > 0
     if not is_used.all():
         lows = np.where(is_used, lows, np.iinfo(np.int32).max)
@@ -489,13 +501,14 @@ def _find_reaches(heads: Array, tile: int) -> Array:
 
 
 def _choose_axes(
-    nest: Sequence[WindowAxis], nests: Sequence[Sequence[WindowAxis]], steps: Sequence[int]
+    windows: Sequence[WindowAxis], steps: Sequence[int]
 ) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     """Return the axes of a tile and their order in the batch (see _Tile).
 
     `steps` belong to the first sample.
     """
-    line, part = _choose_line(nest, nests, steps)
+    line, part = _choose_line(windows, steps)
+    nest = [axis.longest for axis in windows]
     used = [n for n, axis in enumerate(nest) if axis.length > 1]
     last = min(used, key=lambda n: abs(nest[n].dst), default=line)
     near = [n for n in used[:-1] if n < len(steps) and n not in (line, part)]
@@ -509,32 +522,31 @@ def _choose_axes(
 
 
 def _choose_words(
-    nests: Sequence[Sequence[WindowAxis]],
+    nest: Sequence[WindowAxis],
     axes: Sequence[int],
     order: Sequence[int],
     target: Side,
-    places: Sequence[int],
+    places: Places | None,
 ) -> tuple[bool, int, int]:
     """Return is_joined, write and width of a tile (see _Tile)."""
-    pairs = [[nest[axes[n]] for n in order[1:]] for nest in nests]
-    are_contiguous = all(middle.dst == inner.length * inner.dst for middle, inner in pairs)
-    is_joined = order[1:] == (1, 2) and are_contiguous and pairs[0][1].length > 1
-    write = _alignment(nests, target, places, [axes[n] for n in order[2 - is_joined :]])
+    middle, inner = (nest[axes[n]] for n in order[1:])
+    are_contiguous = bool(np.all(middle.dst == inner.length * inner.dst))
+    is_joined = order[1:] == (1, 2) and are_contiguous and inner.longest.length > 1
+    write = _alignment(nest, target, places, [axes[n] for n in order[2 - is_joined :]])
     return is_joined, write, max(1, write // target.item)
 
 
 def _choose_tile(
     nest: Sequence[WindowAxis],
-    nests: Sequence[Sequence[WindowAxis]],
     axes: tuple[int, int, int],
     order: tuple[int, ...],
     item: int,
     target: Side,
-    places: Sequence[int],
+    places: Places | None,
 ) -> _Tile:
     """Return the tile of a block of threads."""
-    is_joined, write, width = _choose_words(nests, axes, order, target, places)
-    rows, line, part = (nest[n].length for n in axes)
+    is_joined, write, width = _choose_words(nest, axes, order, target, places)
+    rows, line, part = (nest[n].longest.length for n in axes)
     room, warps = min(policy.TILE_ITEMS, TILE_BYTES // item), THREADS // WARP
     if order[2] == 0:
         rows = min(rows, policy.MOST_LINES)
@@ -552,25 +564,24 @@ def _choose_tile(
 
 def _choose_summed_tile(
     nest: Sequence[WindowAxis],
-    nests: Sequence[Sequence[WindowAxis]],
     axes: tuple[int, int, int],
     order: tuple[int, ...],
     target: Side,
-    places: Sequence[int],
+    places: Places | None,
 ) -> _Tile:
     """Return the tile of a warp that resizes samples."""
-    rows, line, part = (nest[n].length for n in axes)
+    rows, line, part = (nest[n].longest.length for n in axes)
     groups = -(-part // policy.MOST_SUMMED)
     most = WARP // groups
     many, few = policy.SUM_LINES
-    tiles = prod(axis.length for axis in nest) // (many * most * part)
+    tiles = prod(axis.longest.length for axis in nest) // (many * most * part)
     lines = _even_part(rows, many if tiles >= policy.MANY_TILES else few)
     if order[2] == 1:  # threads next to each other write neighbors
-        write = _alignment(nests, target, places)
+        write = _alignment(nest, target, places)
         return _Tile(axes, (lines, _even_part(line, most), part), order, 1, write, False)
     are_rows_last = order[2] == 0
     line = _even_part(line, policy.SUM_POSITIONS // groups if are_rows_last else most)
-    is_joined, write, width = _choose_words(nests, axes, order, target, places)
+    is_joined, write, width = _choose_words(nest, axes, order, target, places)
     if is_joined:
         while width // gcd(width, part) > most:
             width //= 2
@@ -584,19 +595,18 @@ def _choose_summed_tile(
     return _Tile(axes, (rows, line, part), order, width, write, is_joined, is_staged=True)
 
 
-def _choose_line(
-    nest: Sequence[WindowAxis], nests: Sequence[Sequence[WindowAxis]], steps: Sequence[int]
-) -> tuple[int, int]:
+def _choose_line(windows: Sequence[WindowAxis], steps: Sequence[int]) -> tuple[int, int]:
     """Return the axes U and V, along which a line of a sample extends; absent ones are NO_AXIS.
 
     V has the same positions in all windows.
     """
+    nest = [axis.longest for axis in windows]
     resized = [n for n, axis in enumerate(nest) if axis.is_resized]
     absent = len(steps), len(steps) + 1
     used = [n for n in range(len(steps)) if nest[n].length > 1 or nest[n].is_resized]
     first, second, *_ = *sorted(used, key=steps.__getitem__), *absent
     most = policy.FEW_SUMS if resized else policy.FEW_CHANNELS
-    is_even = all(x[first].length == nest[first].length and not x[first].folds for x in nests)
+    is_even = np.all(windows[first].length == nest[first].length) and not windows[first].folds
     is_pixel = second not in absent and nest[first].length <= most and first not in resized
     is_pixel = is_pixel and is_even
     line = second if is_pixel else first
@@ -608,24 +618,21 @@ def _choose_line(
 
 
 def _alignment(
-    nests: Sequence[Sequence[WindowAxis]],
-    target: Side,
-    places: Sequence[int],
-    run: Sequence[int] = (),
+    nest: Sequence[WindowAxis], target: Side, places: Places | None, run: Sequence[int] = ()
 ) -> int:
     """Return the size in bytes of the words that can be written along `run`, or of an item.
 
     The last axis of `run` is the innermost one of the batch, if its items are adjacent.
     """
-    if run and any(nest[run[-1]].dst != target.item for nest in nests):
+    if run and np.any(nest[run[-1]].dst != target.item):
         run = ()
-    steps = [*places]
-    for nest in nests:
-        steps += [axis.step for n, axis in enumerate(nest) if axis.length > 1 and n not in run]
-        if run:
-            steps.append(prod(nest[n].run for n in run) * target.item)
-            steps += [jump for n in run for _, jump in nest[n].folds]
-    return target.width(steps, WORD if run else target.item)
+    steps = [] if places is None else [places.offsets]
+    steps += [(axis.length > 1) * axis.step for n, axis in enumerate(nest) if n not in run]
+    if run:
+        steps.append(prod(nest[n].run for n in run) * target.item)
+        steps += [jump for n in run for _, jump in nest[n].folds]
+    divisors = [int(np.gcd.reduce(step, None)) for step in map(np.asarray, steps)]
+    return target.width(divisors, WORD if run else target.item)
 
 
 def _room(tile: _Tile, taps: int, target: Side, items: Items) -> int:

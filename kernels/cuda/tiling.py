@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from math import gcd, log, prod
 from typing import NamedTuple
 
+import numpy as np
+
+from ...memory import Array
 from ...planning.loops import Loop, SourcePixel, find_source_pixel
 from . import policy
 from .policy import BANK, LINE, MAX_COUNT, MAX_LOOPS, SECTOR, TILE_BYTES, WARP
@@ -21,15 +24,23 @@ NO_LOOP = Loop(1, 0, 0, 0)
 
 
 def pack_divisor(count: int, *, is_ordered: bool = False) -> bytes:
-    """Pack a divisor: n // count is n * multiplier >> shift for every n < 2**31.
+    """Pack one of `make_divisors`. `is_ordered`: its loop has a table of source offsets."""
+    (divisor,) = make_divisors(np.array([count]))
+    divisor[3] = is_ordered
+    return divisor.tobytes()
 
-    `is_ordered`: the loop of this count has a table of source offsets.
+
+def make_divisors(counts: Array) -> Array:
+    """Return divisors as walk.cuh declares them, uint32 (counts, 4).
+
+    n // count is n * multiplier >> shift for every n < 2**31.
     """
-    if not 0 < count < MAX_COUNT:
-        raise RuntimeError(f"{count} turns of one loop; kernels divide by less than 2**31")
-    length = (count - 1).bit_length()
-    multiplier = -(-(1 << 31 + length) // count)
-    return struct.pack("4I", count, multiplier, 31 + length, is_ordered)
+    for count in (counts.min(initial=1), counts.max(initial=1)):
+        if not 0 < count < MAX_COUNT:
+            raise RuntimeError(f"{count} turns of one loop; kernels divide by 1 to 2**31 - 1")
+    shifts = 31 + np.frexp((counts - 1).astype(np.float64))[1].astype(np.int64)
+    multipliers = -(-(1 << shifts) // counts)
+    return np.stack([counts, multipliers, shifts, 0 * counts], -1).astype(np.uint32)
 
 
 def pack_offsets(loop: Loop) -> bytes:

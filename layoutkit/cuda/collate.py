@@ -99,18 +99,17 @@ class LaunchPlan(NamedTuple):
     columns     the axis of samples that each axis of a window is, or is a part of
     parts       of axes of windows that are a part of an axis of samples, by number: their length,
                 and the number of positions of the parts that are nested in them
-    windows, along, items, places, kinds    the arguments of `prepare_collate`; along: `samples`
+    window, along, items, places    the arguments of `prepare_collate`; along: `samples`
     fill        the fill values of a window that is not flipped
     """
 
     columns: Sequence[int]
     parts: Mapping[int, tuple[int, int]]
-    windows: Sequence[Sequence[launcher.WindowAxis]]
+    window: Sequence[launcher.WindowAxis]
     along: launcher.WindowAxis
     items: launcher.Items
     fill: Array
-    places: Sequence[int] | None = None
-    kinds: Sequence[int] = ()
+    places: launcher.Places | None = None
 
 
 class DeviceCollateProgram:
@@ -220,7 +219,7 @@ class DeviceCollateProgram:
         sizes = dict(zip(plan.move.axes, plan.move.sizes, strict=True))
         columns: list[int] = []
         parts: dict[int, tuple[int, int]] = {}
-        windows = []
+        described = []
         for axis, (group, size) in enumerate(zip(axes.sample.groups, window, strict=True)):
             for number, name in enumerate(group):
                 if len(group) > 1:  # such axes are not cropped, resized or flipped
@@ -230,8 +229,9 @@ class DeviceCollateProgram:
                 columns.append(axis)
                 step, coef = steps.get(name, 0), int(name == coefficient)
                 own_fill = int(has_own_fill(axes, name, fill))
-                windows.append(launcher.WindowAxis(size, step, coef, own_fill, axis in resized))
-        return post_conversion, target, LaunchPlan(columns, parts, [windows], along, items, fill)
+                is_resized = axis in resized
+                described.append(launcher.WindowAxis(size, step, coef, own_fill, is_resized))
+        return post_conversion, target, LaunchPlan(columns, parts, described, along, items, fill)
 
     def _place(
         self, axes: SampleAxes, window: tuple[int, ...], samples: Samples, crops: CropArgs
@@ -551,7 +551,7 @@ def prepare_launch(
         sides[:, launcher.FROM] *= inner
         sides[:, launcher.HIGH] = length
     launch, packed = launcher.prepare_collate(
-        plan.windows,
+        plan.window,
         plan.along._replace(fill=fill_step),
         launcher.SampleTable(
             samples.dtype.itemsize,
@@ -567,7 +567,6 @@ def prepare_launch(
         plan.items,
         Side(out.dtype.itemsize, out.address),
         plan.places,
-        plan.kinds,
     )
     table.add(np.frombuffer(packed, np.uint8))
     return launch, table, base

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from .._utils.cache import PROGRAM_SIZE_ESTIMATE, cache_put
-from ..kernels.cuda.collate import WindowAxis
+from ..kernels.cuda.collate import Places, WindowAxis
 from ..layout.pattern import Permutation
 from ..memory import Array
 from ..normalize import CHANNEL
@@ -83,42 +87,42 @@ class DevicePackedProgram(DeviceCollateProgram):
         if not out.size:
             return PreparedBatch(out)
         samples, reads = Samples.of(arrays), reads_of(self._options, axes, placements)
-        window = tuple(packed.windows[0].tolist())
-        items, fill = describe_items(self._options, axes, window, samples.dtype, plan.epilogue)
+        shape = tuple(packed.windows[0].tolist())
+        items, fill = describe_items(self._options, axes, shape, samples.dtype, plan.epilogue)
         coefficient = find_coefficient_letter(plan)
         # Windows of one size share their move.
         moves = {id(move): move for move in packed.moves}
-        windows = [
-            _describe_window(axes, move, out, coefficient, fill, reads.resized)
-            for move in moves.values()
-        ]
+        window = _describe_windows(axes, [*moves.values()], out, coefficient, fill, reads.resized)
         numbers = {key: number for number, key in enumerate(moves)}
-        kinds = [numbers[id(move)] for move in packed.moves]
-        places = [row * out.strides[0] for row in packed.offsets[:-1].tolist()]
+        kinds = np.array([numbers[id(move)] for move in packed.moves])
+        places = Places(packed.offsets[:-1] * out.strides[0], kinds)
         columns = range(axes.sample.ndim)
-        layout = LaunchPlan(columns, {}, windows, WindowAxis(1), items, fill, places, kinds)
+        layout = LaunchPlan(columns, {}, window, WindowAxis(1), items, fill, places)
         return PreparedBatch(out, launch=prepare_launch(axes, samples, reads, layout, out))
 
 
-def _describe_window(
+def _describe_windows(
     axes: SampleAxes,
-    move: Permutation,
+    moves: Sequence[Permutation],
     out: DeviceArray,
     coefficient: str,
     fill: Array,
     resized: tuple[int, ...],
 ) -> list[WindowAxis]:
-    """Return the axes of a window, as `prepare_collate` accepts them."""
-    letters, sizes = move.target_axes, move.target_sizes
-    strides = byte_strides(move.target.groups, letters, sizes, out.strides)
-    steps = dict(zip(letters, strides, strict=True))
-    counts = dict(zip(move.axes, move.sizes, strict=True))
+    """Return the axes of different windows, as `prepare_collate` accepts them."""
+    move = moves[0]  # others differ in sizes only
+    sizes = [*np.array([move.target_sizes for move in moves], np.int64).T]
+    strides = byte_strides(move.target.groups, move.target_axes, sizes, out.strides)
+    steps = dict(zip(move.target_axes, strides, strict=True))
+    sizes = [*np.array([move.sizes for move in moves], np.int64).T]
+    counts = dict(zip(move.axes, sizes, strict=True))
     window = []
     for number, group in enumerate(axes.sample.groups):
         loops = [(counts[letter], steps.get(letter, 0)) for letter in reversed(group)]
         folds = [(count, step - count * before) for (count, before), (_, step) in pairwise(loops)]
         name = group[0] if len(group) == 1 else ""
-        length, step = prod(count for count, _ in loops), loops[0][1] if loops else 0
+        length: Any = prod(count for count, _ in loops)
+        step = loops[0][1] if loops else 0
         coef = int(bool(name) and name == coefficient)
         own_fill = int(has_own_fill(axes, name, fill))
         is_resized = number in resized

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..layout.pattern import Permutation
 
@@ -143,15 +143,18 @@ def _fuse(loops: Sequence[_AnyLoop]) -> list[_AnyLoop]:
 
 
 def byte_strides(
-    groups: tuple[str, ...], axes: str, sizes: tuple[int, ...], strides: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Return the byte stride of every unfolded axis of an array whose axes are `groups` of them."""
+    groups: tuple[str, ...], axes: str, sizes: Sequence[Any], strides: tuple[int, ...]
+) -> tuple[Any, ...]:
+    """Return the byte stride of every unfolded axis of an array whose axes are `groups` of them.
+
+    Sizes may be arrays, of many arrays; then strides may be, too.
+    """
     size = dict(zip(axes, sizes, strict=True))
-    steps: dict[str, int] = {}
+    steps: dict[str, Any] = {}
     for group, stride in zip(groups, strides, strict=True):
         for letter in reversed(group):
             steps[letter] = stride
-            stride *= size[letter]
+            stride = stride * size[letter]
     return tuple(map(steps.__getitem__, axes))
 
 

@@ -23,6 +23,8 @@ from layoutkit import (
 from layoutkit._utils import cache as caching
 from layoutkit.cpu import resize as cpu_resize
 from layoutkit.data import sampled_batcher
+from layoutkit.kernels.cpu import resize_params as t
+from layoutkit.memory import data_pointer
 from tests.helpers import resizing
 from tests.helpers.arrays_of import assert_same
 from tests.helpers.children import python
@@ -279,6 +281,35 @@ def test_samples_with_equal_taps_share_a_table(is_unlucky, monkeypatch):
     placements = collator.place(photos, flip={"w": flips})
     tables = taps.make_tap_tables(collator.windows.resize, placements, [0, 1], np.dtype("f4"))
     assert [len({*x.tolist()}) for x in tables.addresses] == [1, 6 if is_unlucky else 2]
+
+
+@pytest.mark.parametrize("summed", ["float32", "float64"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_gpu_reads_positions_and_weights_of_tap_tables_in_words_of_16_bytes(is_packed, summed):
+    photos = [photo((20, 30, 3)), photo((9, 11, 3)), photo((20, 31, 3)), photo((20, 30, 3))]
+    if is_packed:  # windows of different sizes
+        collator = Collator("(hp)(wq)c->(bhw)(pqc)", p=4, q=4, resize="bicubic", multiple=4)
+    else:
+        collator = Collator("hwc->bhwc", h=8, w=9, resize="bicubic")
+    placements = collator.place(photos)
+    tables = taps.make_tap_tables(collator.windows.resize, placements, [0, 1], np.dtype(summed))
+    begin = data_pointer(tables.memory)
+    for axis, (pitch, addresses) in enumerate(zip(tables.pitches, tables.addresses, strict=True)):
+        assert pitch % (t.TAP_GROUP * np.dtype(summed).itemsize) == 0
+        assert ((addresses - begin) % 16 == 0).all()
+        heads = [table for group in tables.heads(axis) for table in group]
+        for number, (address, table) in enumerate(
+            zip(addresses, tables.numbers[axis], strict=True)
+        ):
+            count = int(tables.counts[axis, number])
+            first = (address - begin) // 8 + t.HEAD
+            words = tables.memory.view(np.int64)[first : first + t.POSITION * count]
+            np.testing.assert_array_equal(heads[table], words.reshape(count, t.POSITION))
+            one = placements.rows([number])
+            (alone,) = taps.make_tap_tables(
+                collator.windows.resize, one, [axis], np.dtype(summed)
+            ).heads(0)
+            np.testing.assert_array_equal(heads[table], alone[0])
 
 
 def test_a_size_that_stays_is_moved_unchanged():

@@ -19,6 +19,25 @@ pytestmark = [pytest.mark.budget(3), cuda_shim.needs_compiler]
 RNG = np.random.default_rng(0)
 
 
+COUNTS = st.integers(1, policy.MAX_COUNT - 1)
+
+
+@given(st.lists(st.tuples(COUNTS, st.integers(0, policy.MAX_COUNT - 1)), min_size=1))
+def test_divisors_divide_every_number(pairs):
+    counts, values = (np.array(column) for column in zip(*pairs, strict=True))
+    divisors = tiling.make_divisors(counts)
+    stored, multipliers, shifts, _ = divisors.T.astype(np.uint64)
+    np.testing.assert_array_equal(stored, counts)
+    quotients = values.astype(np.uint64) * multipliers >> shifts
+    np.testing.assert_array_equal(quotients, values // counts)
+
+
+@pytest.mark.parametrize("count", [0, policy.MAX_COUNT])
+def test_loops_have_a_turn_and_fewer_than_2_to_the_31(count):
+    with pytest.raises(RuntimeError, match=f"{count} turns"):
+        tiling.make_divisors(np.array([3, count]))
+
+
 # ---- the fastest kernel --------------------------------------------------------------------
 
 

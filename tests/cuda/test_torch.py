@@ -22,6 +22,7 @@ from tests.helpers.fake_cuda import values_of
 
 torch, here = fake_torch.torch, fake_torch.here
 
+from layoutkit.backends.torch.tensors import TorchCudaAdapter
 from layoutkit.torch import Collator as TorchCollator
 from layoutkit.torch import feed
 
@@ -165,6 +166,36 @@ def test_a_collator_makes_tensors_on_a_gpu_of_arrays():
     (batch,) = sampled_batcher(images, batch_size=4, collate=collator)
     for x in (collator(list(images)), batch.input):
         assert torch.equal(here(x), expected)
+
+
+def test_a_batch_of_plain_tensors_is_read_at_once(there, monkeypatch):
+    images = np.random.default_rng(0).integers(0, 256, (3, 9, 8, 3), np.uint8)
+    samples = [there(torch.from_numpy(x)) for x in images]
+    samples[1] = there(torch.from_numpy(images[1]).mT).mT  # of other strides
+    collator = Collator("hwc->bchw", h=5, w=6, dtype="float32", scale=1 / 255)
+    expected = torch.from_numpy(collator(list(images)))
+    one_by_one = []
+    read = TorchCudaAdapter.device_array
+    monkeypatch.setattr(
+        TorchCudaAdapter,
+        "device_array",
+        lambda self, x, name: one_by_one.append(name) or read(self, x, name),
+    )
+    assert torch.equal(here(collator(samples)), expected)
+    assert one_by_one == ["the result"]
+    conjugated = [x.to(torch.complex64).conj() for x in samples]
+    with pytest.raises(ArgumentError, match="sample 0 has its conj bit set"):
+        Collator("hwc->bchw", h=5, w=6)(conjugated)
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_one_sample_that_is_not_plain_is_reported(there, number):
+    images = torch.zeros(3, 4, 5, 3)
+    samples = [there(x) for x in images]
+    samples[number] = images[number]
+    where = "sample 2 is a torch.Tensor on cpu" if number else "sample 1"
+    with pytest.raises((ArgumentError, DeviceError), match=where):
+        Collator("hwc->bchw")(samples)
 
 
 def test_batches_of_tensors_are_converted_on_a_gpu():
