@@ -937,15 +937,15 @@ class Collator(CuresForAttributes):
     ) -> Any:
         """Return the batch of samples on a GPU, as an array of the first sample's library."""
         arrays, on_gpu = import_device_samples(memory, adapters, samples, self._name)
-        leader = on_gpu[0]
-        check_ignored(self._options, arrays[0].dtype)
+        leader, first = on_gpu[0], arrays[0]
+        check_ignored(self._options, first.dtype)
         device = self._options.convert.device
-        stays = device in (None, arrays[0].device)
+        stays = device in (None, first.device)
         target = None
         if out is not None and stays:
-            target = dispatch.device_output(leader, out, arrays[0], "x")
+            target = dispatch.device_output(leader, out, first, "x")
         elif device not in (None, CPU):
-            check_same_device(arrays[0], "x", device, "device=")
+            check_same_device(first, "x", device, "device=")
         self._device_program = self._device_program or DeviceCollateProgram(self._options)
         with (
             leader.joined(arrays, on_gpu, "sample") as foreign,

@@ -309,7 +309,7 @@ def _plan_kernel(
 ) -> _Kernel:
     """Return the kernel of one window for all samples, or of one for each, at `places`.
 
-    The axes of a nest are those of the windows, two absent ones, and the axis of samples.
+    A nest has the axes of the windows, two absent ones, and the axis of samples.
     """
     is_summed = any(axis.is_resized for axis in nest)
     axes, order = _choose_axes(nest, table.steps)

@@ -3,8 +3,9 @@
 // A warp writes a tile of the batch (samples.cuh) without waiting for other warps.
 //
 //   1. Threads sum words of the samples over the taps of all resized axes but U (TAPS of them), and
-//      put the sums of several lines into shared memory; items one by one where a word would reach
-//      out of the sample, or a line is not contiguous.
+//      put the sums of several lines into shared memory. They share the words of all these lines.
+//      Items are summed one by one where a word would reach out of the sample, or a line is not
+//      contiguous.
 //   2. A thread has a *column*: a position of U and up to 8 of V. For one line after the other, it
 //      sums what is in shared memory over the taps of U (LINE_TAPS: U is resized), and converts the
 //      sums. It writes them, or, if neighbors of the batch belong to other threads (STAGED), puts
@@ -150,6 +151,26 @@ struct Summed : Line {
     }
 };
 
+// A part of a line, in items: their number, and those that are read in words.
+struct LinePart {
+    int count, begin, end;
+
+    INLINE bool has(int item) const { return item >= begin && item < end; }
+};
+
+INLINE LinePart part_of(const Line &line, int begin, int columns) {
+    const int skipped = begin * PIXEL;
+    LinePart part;
+    part.count = smaller(line.columns - begin, columns) * PIXEL;
+    part.begin = larger(line.begin - skipped, 0);
+    part.end = smaller(line.end - skipped, ceiling(part.count, PER) * PER);
+    if (PART * PIXEL % PER) {  // parts do not begin with whole words
+        part.begin = ceiling(part.begin, PER) * PER;
+        part.end = part.begin + (part.end > part.begin ? (part.end - part.begin) / PER * PER : 0);
+    }
+    return part;
+}
+
 // A position of U and BESIDE positions of V, from the first one on.
 struct Column {
     unsigned u, first;
@@ -212,32 +233,44 @@ struct Warp {
     Target *staged;
     const byte *table, *samples;
     unsigned lane;
+    bool is_in_words;  // all items of lines are read in words
 
-    // Add the words of taps.
+    // Add the words of all taps. Those of several taps are read before the first one is needed.
     INLINE void add_words(const Summed &line, const byte *at, Sum (&values)[PER]) const {
         const int64 from = line.from[0];
-        const int count = line.taps[0].count;
+        int rest = line.taps[0].count;
 #pragma unroll 1
-        for (int tap = 0; tap < count; tap += AHEAD) {
+        for (int tap = 0; rest; tap += AHEAD) {
             const Items<Source, AHEAD> weights = line.taps[0].group(table, tap);
-            Items<Item, PER> low[AHEAD] = {}, high[AHEAD] = {};
-#pragma unroll
-            for (int n = 0; n < AHEAD; ++n) {
-                const unsigned by = (unsigned)(uint64)(at + n * from) % WORD;
-                if (tap + n < count) low[n].template read<WORD>(at + n * from - by);
-                if (tap + n < count && by) high[n].template read<WORD>(at + n * from - by + WORD);
+            const Source *const weight = weights.item;
+            if (rest >= AHEAD) {
+                add_words<AHEAD>(at, from, weight, values);
+                at += AHEAD * from, rest -= AHEAD;
+                continue;
             }
-#pragma unroll
-            for (int n = 0; n < AHEAD; ++n) {
-                if (tap + n >= count) break;
-                Items<Item, PER> word;
-                word.join(low[n], high[n], (unsigned)(uint64)(at + n * from) % WORD);
-#pragma unroll
-                for (int i = 0; i < PER; ++i)
-                    values[i] = add(summand(held_of<SAMPLE>(word, i)), weights.item[n], values[i]);
-            }
-            at += AHEAD * from;
+            static_assert(AHEAD == 4, "up to three taps are left");
+            if (rest >= 2) add_words<2>(at, from, weight, values);
+            if (rest == 3) add_words<1>(at + 2 * from, from, weight + 2, values);
+            if (rest == 1) add_words<1>(at, from, weight, values);
+            break;
         }
+    }
+
+    // Add the words of COUNT taps.
+    template <int COUNT>
+    INLINE void add_words(const byte *at, int64 from, const Source *weights,
+                          Sum (&values)[PER]) const {
+        Items<Item, PER> word[COUNT];
+#pragma unroll
+        for (int n = 0; n < COUNT; ++n) {
+            if constexpr (BYTES < 4) word[n].read_in_parts(at + n * from);
+            else word[n] = read_word(at + n * from);
+        }
+#pragma unroll
+        for (int n = 0; n < COUNT; ++n)
+#pragma unroll
+            for (int i = 0; i < PER; ++i)
+                values[i] = add(summand(held_of<SAMPLE>(word[n], i)), weights[n], values[i]);
     }
 
     // Sum neighbors over the taps of the first LEVEL axes.
@@ -286,37 +319,39 @@ struct Warp {
     }
 
     // Put the sums of a part of lines into shared memory: at most `columns` positions from `begin`
-    // on of `rows` lines after the first `above`.
+    // on of `rows` lines after the first `above`. A thread sums words of any of these lines.
     INLINE void load(unsigned above, unsigned rows, int begin, int columns) const {
-        int shift = 5;  // 2^shift threads load a line
-        while (shift && PER << shift >= 2 * columns * PIXEL) --shift;
-        const int mine = lane & ((1u << shift) - 1), skipped = begin * PIXEL;
+        const int words = larger(ceiling(columns * PIXEL, PER), 1), pitch = pitch_of(columns);
+        unsigned r = lane / words;
+        int word = lane % words;
+#pragma unroll 1
+        while (r < rows) {
+            const Summed &line = lines[above + r];
+            const int item = word * PER;
+            if ((COVERED || line.is_covered) && part_of(line, begin, columns).has(item)) {
+                Items<Sum, PER> sums;
+                sum_words<TAPS>(line, samples + line.first + (begin * PIXEL + item) * BYTES, sums.item);
+                sums.template write<smaller(16, PER * (int)sizeof(Sum))>(
+                    (byte *)(memory + r * pitch + item));
+            }
+            for (word += WARP; word >= words; word -= words) ++r;
+        }
+        if (is_in_words && PART * PIXEL % PER == 0) return;
+        int shift = 5;  // 2^shift threads load the other items of a line
+        while (shift && 1 << shift >= 2 * columns * PIXEL) --shift;
+        const int mine = lane & ((1u << shift) - 1);
 #pragma unroll 1
         for (unsigned r = lane >> shift; r < rows; r += WARP >> shift) {
             const Summed &line = lines[above + r];
             if (!COVERED && !line.is_covered) continue;
-            const int count = smaller(line.columns - begin, columns) * PIXEL;
-            int first = larger(line.begin - skipped, 0);
-            int end = smaller(line.end - skipped, ceiling(count, PER) * PER);
-            if (PART * PIXEL % PER) {  // parts do not begin with whole words
-                first = ceiling(first, PER) * PER;
-                end = first + (end > first ? (end - first) / PER * PER : 0);
-            }
-            Sum *const sums = memory + r * pitch_of(columns);
-            const byte *from = samples + line.first + skipped * BYTES;
-#pragma unroll 1
-            for (int item = first + mine * PER; item < end; item += PER << shift) {
-                Items<Sum, PER> word;
-                sum_words<TAPS>(line, from + item * BYTES, word.item);
-                word.template write<smaller(16, PER * (int)sizeof(Sum))>((byte *)(sums + item));
-            }
-            if (first == 0 && end >= count) continue;
+            const LinePart part = part_of(line, begin, columns);
+            if (part.has(0) && part.end >= part.count) continue;
             const Side *sides = sample_at(params, table, line.sample).side;
 #pragma unroll 1
-            for (int item = mine; item < count; item += 1 << shift)
-                if (item < first || item >= end)
-                    put(sums + item,
-                        sum_item<TAPS>(line, sides, skipped + item, 0, line.is_inside));
+            for (int item = mine; item < part.count; item += 1 << shift)
+                if (!part.has(item))
+                    put(memory + r * pitch + item,
+                        sum_item<TAPS>(line, sides, begin * PIXEL + item, 0, line.is_inside));
         }
     }
 
@@ -409,6 +444,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     Summed *const lines = summed[warp];
 
     const Tile tile(params, unit, dst);
+    bool has_others = false;  // items that are not read in words
     if (lane < tile.count[R]) {
         Summed line = {};
         line.sample = tile.sample(lane), line.is_inside = true;
@@ -423,8 +459,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             reach.template read<8>(table + params.reaches +
                                    8 * (line.sample * tiles + tile.start[U] / TILE_U));
         line.choose(sample, reach.item[0], reach.item[1]);
+        has_others = line.begin > 0 || line.end < line.columns * PIXEL;
         lines[lane] = line;
     }
+    const bool is_in_words = !__any_sync(0xffffffff, has_others);
     __syncwarp();
 
     int longest = 0;
@@ -437,7 +475,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         together += ROWS;
 
     const Warp self = {params,         pointers,     tile,  lines,           memory[warp],
-                       partial[warp], staged[warp], table, pointers.src[1], lane};
+                       partial[warp], staged[warp], table, pointers.src[1], lane,
+                       is_in_words};
 #pragma unroll 1
     for (unsigned above = 0; above < tile.count[R]; above += together) {
         const unsigned rows = smaller(together, tile.count[R] - above);

@@ -24,7 +24,7 @@ struct Side {
     int64 map;        // offset of the table of indices; 0: there is none
     int64 taps;       // of a resized axis, the offset of its tap table; 0: it is not resized
     int64 weights;    // the offset of the weights of the first position
-    int64 tap_bytes;  // from the weights of a position to those of the next one
+    int64 tap_bytes;  // from the weights of a position to the next position's
 };
 
 struct Sample {

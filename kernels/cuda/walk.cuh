@@ -185,6 +185,20 @@ template <class Item, int COUNT> struct alignas(piece(COUNT * sizeof(Item), 16))
         join(low, high, by);
     }
 
+    // Read items at any address, in parts of 4 bytes; up to 4 bytes before and after them are read.
+    INLINE void read_in_parts(const byte *at) {
+        const unsigned by = (unsigned)(uint64)at % 4;
+        const unsigned *const parts = (const unsigned *)(at - by);
+        unsigned low = parts[0];
+#pragma unroll
+        for (unsigned i = 0; i < sizeof(item) / 4; ++i) {
+            const unsigned high = parts[i + 1];
+            reinterpret_cast<unsigned *>(item)[i] =
+                (unsigned)(((uint64)high << 32 | low) >> 8 * by);
+            low = high;
+        }
+    }
+
     // Take the items that begin `by` bytes after the first of two words.
     INLINE void join(Items &low, Items &high, unsigned by) {
         constexpr int BYTES = sizeof(item);

@@ -77,11 +77,15 @@ class DeviceArrays(Sequence[DeviceArray]):
     @overload
     def __getitem__(self, n: slice) -> DeviceArrays: ...
     def __getitem__(self, n: Any) -> Any:
-        columns = (
-            self.addresses, self.shapes, self.strides, self.dtypes, self.ordinals, self.owners
-        )  # fmt: skip
         kind = DeviceArrays if isinstance(n, slice) else DeviceArray
-        return kind(*(column[n] for column in columns))
+        return kind(
+            self.addresses[n],
+            self.shapes[n],
+            self.strides[n],
+            self.dtypes[n],
+            self.ordinals[n],
+            self.owners[n],
+        )
 
 
 class DeviceAdapter(Protocol):

@@ -104,4 +104,17 @@ struct Numbers {
 
 }  // namespace shim
 
+SHIM bool votes[1024];
+
+// Return whether the argument is true for a thread of the warp. All its threads take part.
+inline int __any_sync(unsigned, bool is_true) {
+    votes[threadIdx.x] = is_true;
+    shim::meet(__LINE__);
+    const bool *const first = votes + threadIdx.x / shim::WARP * shim::WARP;
+    bool is_any = false;
+    for (unsigned i = 0; i < shim::WARP; ++i) is_any = is_any || first[i];
+    shim::meet(__LINE__);
+    return is_any;
+}
+
 namespace {
