@@ -44,7 +44,7 @@ class DevicePackedProgram(DeviceCollateProgram):
         arrays: DeviceArrays,
         out: DeviceArray | None,
     ) -> Plan | None:
-        """Return the plan of the conversion of the first window, to `out` or new memory.
+        """Return the plan of the conversion of a window, to `out` or new memory.
 
         Returns None if kernels cannot convert all windows as they write them: a dtype, a cast, or
         constants that differ along an axis whose size differs between samples.
@@ -53,8 +53,8 @@ class DevicePackedProgram(DeviceCollateProgram):
         samples, first = Samples.of(arrays), arrays[0]
         if out is not None:
             self._check_apart(arrays, samples, out)
-            out = out._replace(shape=packed.moves[0].target_shape)
-        shape = 1, *packed.windows[0].tolist()
+            out = out._replace(shape=packed.moves[_choose_window(packed)].target_shape)
+        shape = 1, *packed.windows[_choose_window(packed)].tolist()
         key = shape, first.dtype, first.ordinal, layout_of(out)
         plan: Plan | None = self._plans.get(key)
         if plan is None:
@@ -87,12 +87,12 @@ class DevicePackedProgram(DeviceCollateProgram):
         if not out.size:
             return PreparedBatch(out)
         samples, reads = Samples.of(arrays), reads_of(self._options, axes, placements)
-        shape = tuple(packed.windows[0].tolist())
+        shape = tuple(packed.windows[_choose_window(packed)].tolist())
         items, fill = describe_items(self._options, axes, shape, samples.dtype, plan.epilogue)
         coefficient = find_coefficient_letter(plan)
         # Windows of one size share their move.
         moves = {id(move): move for move in packed.moves}
-        window = _describe_windows(axes, [*moves.values()], out, coefficient, fill, reads.resized)
+        window = _describe_axes(axes, [*moves.values()], out, coefficient, fill, reads.resized)
         numbers = {key: number for number, key in enumerate(moves)}
         kinds = np.array([numbers[id(move)] for move in packed.moves])
         places = Places(packed.offsets[:-1] * out.strides[0], kinds)
@@ -101,7 +101,12 @@ class DevicePackedProgram(DeviceCollateProgram):
         return PreparedBatch(out, launch=prepare_launch(axes, samples, reads, layout, out))
 
 
-def _describe_windows(
+def _choose_window(packed: PackedLayout) -> int:
+    """Return the number of the first window with elements, or 0: empty ones are not converted."""
+    return int(packed.windows.all(1).argmax())
+
+
+def _describe_axes(
     axes: SampleAxes,
     moves: Sequence[Permutation],
     out: DeviceArray,

@@ -468,6 +468,17 @@ def test_samples_are_padded_to_the_longest(gpu, resize):
     np.testing.assert_allclose(values_of(batch.data), expected.data, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("empty", [(0,), (1,), (0, 1), (2,), (0, 1, 2)])
+def test_packed_samples_without_elements(gpu, empty):
+    shapes = [(0, 12, 3) if n in empty else (8, 4 * n + 4, 3) for n in range(3)]
+    patches = [RNG.integers(0, 256, shape, np.uint8) for shape in shapes]
+    collator = Collator("(hp)(wq)c->(bhw)(cpq)", p=4, q=4, dtype="f4", scale=2)
+    expected = collator(patches)
+    batch = collator([gpu.array(x) for x in patches])
+    assert_same(batch.offsets, expected.offsets)
+    assert_same(values_of(batch.data), expected.data)
+
+
 @pytest.mark.parametrize("size", [(4, 5), [(4, 5), (6, 7), (4, 5)]])
 @pytest.mark.parametrize("flip", [None, {"w": [True, False, True]}])
 def test_packed_samples_of_equal_sizes(gpu, size, flip):
