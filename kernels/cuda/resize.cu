@@ -133,7 +133,7 @@ struct Summed : Line {
 #pragma unroll
         for (int i = 0; i < TAPS; ++i) is_covered = is_covered && taps[i].count > 0;
         if (!Line::choose(of, start, count)) return;
-        int64 last = first;
+        int64 low = 0, high = 0;  // from the first tap to the lowest and to the highest one
         bool is_word = true;
 #pragma unroll
         for (int i = 0; i < TAPS; ++i) {
@@ -142,10 +142,9 @@ struct Summed : Line {
             if (!INSIDE)
                 is_word = is_word && taps[i].first >= side.low && taps[i].first + more < side.high;
             first += taps[i].first * from[i];
-            last += (taps[i].first + more) * from[i];
+            (from[i] < 0 ? low : high) += more * from[i];
         }
-        const int64 low = first < last ? first : last, high = first < last ? last : first;
-        if (is_word) choose_words(of.side[TAPS], low - of.begin, of.end - high);
+        if (is_word) choose_words(of.side[TAPS], first + low - of.begin, of.end - first - high);
         begin = ceiling(begin, PER) * PER;
         end = begin + (end > begin ? (end - begin) / PER * PER : 0);
     }
@@ -263,6 +262,8 @@ struct Warp {
         Items<Item, PER> word[COUNT];
 #pragma unroll
         for (int n = 0; n < COUNT; ++n) {
+            // Three parts take fewer instructions than two words. `read_word` has two: memory, not
+            // instructions, limits collate.cu.
             if constexpr (BYTES < 4) word[n].read_in_parts(at + n * from);
             else word[n] = read_word(at + n * from);
         }
@@ -334,7 +335,8 @@ struct Warp {
                 sums.template write<smaller(16, PER * (int)sizeof(Sum))>(
                     (byte *)(memory + r * pitch + item));
             }
-            for (word += WARP; word >= words; word -= words) ++r;
+            r += WARP / words, word += WARP % words;
+            if (word >= words) word -= words, ++r;
         }
         if (is_in_words && PART * PIXEL % PER == 0) return;
         int shift = 5;  // 2^shift threads load the other items of a line

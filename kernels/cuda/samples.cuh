@@ -22,9 +22,9 @@ struct Side {
     int64 from;       // bytes from x to x + 1
     int64 low, high;  // an x outside of them is outside of the sample
     int64 map;        // offset of the table of indices; 0: there is none
-    int64 taps;       // of a resized axis, the offset of its tap table; 0: it is not resized
-    int64 weights;    // the offset of the weights of the first position
-    int64 tap_bytes;  // from the weights of a position to the next position's
+    // Of a resized axis, in its tap table: the offsets of the first position and of its weights, and
+    // the bytes from the weights of a position to the weights of the next one.
+    int64 taps, weights, tap_bytes;
 };
 
 struct Sample {

@@ -7,7 +7,7 @@ missing barrier must also be a race that ThreadSanitizer reports.
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -26,6 +26,7 @@ from tests.helpers.cuda_moves import (
     placed,
     planned,
     planned_collate,
+    planned_in_place,
     planned_sum,
 )
 from tests.helpers.cuda_shim import ORDERS, KernelError
@@ -102,6 +103,14 @@ def collated(*shapes, source="u1", pattern="hwc->bchw", shift=0, **keywords):
     """Return a collation of samples with these shapes."""
     samples = [RNG.integers(1, 120, shape).astype(source) for shape in shapes]
     launch, out, sources, shifts = planned_collate(samples, pattern, shift=shift, **keywords)
+    return Case(launch, sources, shifts, out.shape, out)
+
+
+def collated_backward(shape, axis, pattern, **keywords):
+    """Return a collation of a sample that is reversed along an axis of its memory."""
+    raw = copied(RNG.integers(1, 120, shape).astype("u1"), 0)
+    sample = np.flip(raw, axis)
+    launch, out, sources, shifts = planned_in_place(raw, [sample], pattern, **keywords)
     return Case(launch, sources, shifts, out.shape, out)
 
 
@@ -273,6 +282,10 @@ CASES = {
         lambda: collated((40, 30, 20), h=9, w=7, resize="bilinear", dtype="f4", scale=2),
         lambda: collated((20, 30, 4), h=9, w=7, resize="bilinear", channels=(2, 0, 3)),
         lambda: collated(*[(20, 30, 3)] * 35, pattern="hwc->chwb", h=5, w=11, resize="bicubic"),
+        *[
+            partial(collated_backward, (6, 8, 21), axis, "thw->bthw", t=3, h=4, w=9, resize="area")
+            for axis in (0, 1)
+        ],
         # Parts of lines that do not begin with whole words, at the edges of a sample and within it.
         lambda: collated((3, 60, 63), h=2, w=1, resize="area"),
         lambda: collated(
@@ -522,7 +535,8 @@ MISTAKES = [
     ("collate", "const int place = item_of(line, item);", "const int place = item;"),
     ("resize", "tap * PIXEL + position(i))", "tap * PIXEL + i)"),
     ("collate", "(after - WORD) / BYTES", "after / BYTES + WORD"),
-    ("resize", "of.end - high);", "of.end - low);"),
+    ("resize", "of.end - first - high);", "of.end - first);"),
+    ("resize", "(from[i] < 0 ? low : high) +=", "high +="),
     ("collate", "begin = larger(begin, from * PIXEL);", ""),
     ("collate", "if (to < columns) end = smaller(end, to * PIXEL);", ""),
     ("collate", "part * windows.tile[V].loop.step.src;", "0;"),

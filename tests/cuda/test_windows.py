@@ -254,6 +254,19 @@ def test_sums_over_reversed_axes_read_only_the_items_of_a_sample(axis, shape, si
         np.testing.assert_allclose(out, wanted, rtol=0, atol=2e-3)
 
 
+@pytest.mark.parametrize("axes", [(), (0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_sums_over_several_reversed_axes_read_only_the_items_of_a_sample(axes):
+    """Test steps of mixed signs: the first and the last tap are not at the ends of their items."""
+    raw = placed((6, 8, 21), np.uint8)
+    raw[...] = RNG.integers(0, 256, raw.shape)
+    sample = np.flip(raw, axes)
+    sizes = {"t": 3, "h": 4, "w": 9, "resize": "area"}
+    launch, out, sources, shifts = planned_in_place(raw, [sample], "thw->bthw", **sizes)
+    cuda_shim.run(launch, out, sources, shifts=shifts)
+    expected = collate([sample], "thw->bthw", **sizes)
+    np.testing.assert_allclose(out.astype(int), expected.astype(int), rtol=0, atol=1)
+
+
 def test_rows_outside_of_a_sample_are_not_those_of_another_channel():
     samples = samples_of([(3, 9, 40)])
     keywords = {"h": 6, "w": 20, "resize": "bilinear", "fill": 3, "dtype": "f4"}
