@@ -39,11 +39,11 @@ class TapTables(NamedTuple):
     pitches: list[int]  # by axis: the bytes between the weights of two positions
     numbers: list[Array]  # by axis: the number of each of `addresses` in the order of the memory
 
-    def heads(self, axis: int) -> list[Array]:
+    def read_heads(self, axis: int) -> list[Array]:
         """Return the first tap and the number of taps of each position, in the distinct tables.
 
-        The arrays are views, int64 (tables, positions, 2), one for each run of tables with equally
-        many positions.
+        The arrays are views, int64 (tables, positions, 2), one for each run of tables with the same
+        number of positions.
         """
         numbers = self.numbers[axis]
         counts = np.zeros(numbers.max() + 1, np.int64)

@@ -79,7 +79,7 @@ class Places(NamedTuple):
     """The windows of the samples of a packed batch.
 
     offsets     int64, the bytes from the beginning of the batch to the window of each sample
-    kinds       int64, the number of this window among the different ones
+    kinds       int64, the number of the window of each sample among the different ones
     """
 
     offsets: Array
@@ -138,7 +138,7 @@ class Items(NamedTuple):
 class TapHeads(NamedTuple):
     """The first tap and the number of taps of each position, in distinct tables.
 
-    groups      the result of `TapTables.heads`
+    groups      int64 (tables, positions, 2), an array for each run of tables of one length
     numbers     the number of the table of each sample, or of all samples
     """
 
@@ -345,7 +345,7 @@ def _plan_kernel(
 
 
 def _count_folds(nest: Sequence[WindowAxis]) -> int:
-    """Return the folds of an axis in the parameters."""
+    """Return the number of folds that each axis has in the parameters."""
     return max(len(axis.folds) for axis in nest)
 
 
@@ -372,7 +372,9 @@ def _pack_parts(
     ]
     data = packed + b"".join(reaches)
     if kernel.launch.family == "resize":
-        sizes = np.array([*map(len, reaches)] or 0 * numbers)
+        sizes = 0 * numbers  # of reaches; U may not be resized
+        if reaches:
+            sizes[:] = [*map(len, reaches)]
         columns += [table.offset + len(packed) + sizes.cumsum() - sizes, tiles]
     parts = np.stack(columns, 1)[tiles > 0]
     total = int(tiles.sum())
@@ -486,8 +488,6 @@ def _list_reaches(table: SampleTable, line: int, tile: _Tile) -> list[bytes]:
 
 def _find_reaches(heads: Array, tile: int) -> Array:
     """Return the first source position of each tile of positions, and the number, as int32."""
-    if not heads.shape[1]:
-        return heads.astype(np.int32)
     lows, ends = heads[..., 0], heads[..., 0] + heads[..., 1]
     is_used = heads[..., 1] > 0
     if not is_used.all():

@@ -2,7 +2,7 @@
 
 A tile that is half empty has half of its bytes in flight, and a GPU needs about 40 KB in flight per
 multiprocessor to saturate its memory. So a tile is as narrow as a short axis and longer along the
-other one; if both are short, an axis is fused with a loop around it. Pure: integers in and out.
+other one; if both are short, an axis is fused with a loop around it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, log, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,23 +24,34 @@ NO_LOOP = Loop(1, 0, 0, 0)
 
 
 def pack_divisor(count: int, *, is_ordered: bool = False) -> bytes:
-    """Pack one of `make_divisors`. `is_ordered`: its loop has a table of source offsets."""
-    (divisor,) = make_divisors(np.array([count]))
-    divisor[3] = is_ordered
-    return divisor.tobytes()
+    """Pack the divisor of a count as walk.cuh declares it.
+
+    `is_ordered`: the loop of this count has a table of source offsets.
+    """
+    _check_turns(count)
+    return struct.pack("4I", *_choose_divisor(count, (count - 1).bit_length()), is_ordered)
 
 
 def make_divisors(counts: Array) -> Array:
-    """Return divisors as walk.cuh declares them, uint32 (counts, 4).
+    """Return the divisors of counts that `pack_divisor` packs, uint32 (counts, 4)."""
+    _check_turns(counts.min(initial=1))
+    _check_turns(counts.max(initial=1))
+    lengths = np.frexp((counts - 1).astype(np.float64))[1].astype(np.int64)
+    return np.stack([*_choose_divisor(counts, lengths), 0 * counts], -1).astype(np.uint32)
 
-    n // count is n * multiplier >> shift for every n < 2**31.
+
+def _choose_divisor(count: Any, length: Any) -> tuple[Any, Any, Any]:
+    """Return a count, its multiplier and its shift; `length` is the number of bits of count - 1.
+
+    n // count is n * multiplier >> shift for every n < 2**31. Arguments may be int64 arrays.
     """
-    for count in (counts.min(initial=1), counts.max(initial=1)):
-        if not 0 < count < MAX_COUNT:
-            raise RuntimeError(f"{count} turns of one loop; kernels divide by 1 to 2**31 - 1")
-    shifts = 31 + np.frexp((counts - 1).astype(np.float64))[1].astype(np.int64)
-    multipliers = -(-(1 << shifts) // counts)
-    return np.stack([counts, multipliers, shifts, 0 * counts], -1).astype(np.uint32)
+    shift = 31 + length
+    return count, -(-(1 << shift) // count), shift
+
+
+def _check_turns(count: int) -> None:
+    if not 0 < count < MAX_COUNT:
+        raise RuntimeError(f"{count} turns of one loop; kernels divide by 1 to 2**31 - 1")
 
 
 def pack_offsets(loop: Loop) -> bytes:

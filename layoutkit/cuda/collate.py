@@ -163,7 +163,7 @@ class DeviceCollateProgram:
         prepared, table, base = prepare_launch(axes, samples, reads, plan, batch.array)
         if fixed_key is not None:
             alignment = batch.array.address % ALIGNMENT
-            table = table.joined()
+            table = table.join()
             fixed = post_conversion, target, alignment, prepared, table, base - first.address
             cache_put(self._fixed, fixed_key, fixed, table.nbytes)
         return batch._replace(launch=(prepared, table, base))
@@ -520,16 +520,15 @@ class Table:
             self.nbytes += piece.nbytes
         return offset
 
-    def joined(self) -> Table:
-        """Return this table as one array, which is faster to copy again."""
-        joined = Table()
-        joined.nbytes, memory = self.nbytes, np.empty(self.nbytes, np.uint8)
+    def join(self) -> Table:
+        """Return this table with one part, which is faster to copy."""
+        joined, memory = Table(), np.empty(self.nbytes, np.uint8)
         self.copy_to(memory)
-        joined._parts = [(0, memory)]
+        joined._parts, joined.nbytes = [(0, memory)], self.nbytes
         return joined
 
     def copy_to(self, out: Array, start: int = 0) -> None:
-        """Write the bytes from `start` on to `out`, as many as it has."""
+        """Fill `out` with the bytes from `start` on."""
         for offset, part in self._parts:
             first, begin = max(start - offset, 0), max(offset - start, 0)
             piece = part[first : first + max(len(out) - begin, 0)]
@@ -619,7 +618,7 @@ def _make_rows(
             sides[:, number, launcher.TAPS] = positions
             sides[:, number, launcher.WEIGHTS] = positions + 8 * POSITION * taps.counts[index]
             sides[:, number, launcher.TAP_BYTES] = taps.pitches[index]
-            heads[number] = launcher.TapHeads(taps.heads(index), taps.numbers[index])
+            heads[number] = launcher.TapHeads(taps.read_heads(index), taps.numbers[index])
     firsts = samples.addresses + np.einsum("ij,ij->i", begins, samples.strides)
     for column, values in enumerate((firsts, *samples.spans)):
         rows[:, column] = values - base

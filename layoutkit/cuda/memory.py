@@ -52,9 +52,12 @@ class DeviceArray(NamedTuple):
         return gcd(item, self.address, *(step for step, count in pairs if count > 1)) == item
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DeviceArrays(Sequence[DeviceArray]):
-    """Arrays on GPUs, by the fields of DeviceArray: a column is faster to read than many arrays."""
+    """Arrays on GPUs that are only read, by the fields of DeviceArray.
+
+    Columns of many samples are read faster than an object for each.
+    """
 
     addresses: Sequence[int]
     shapes: Sequence[tuple[int, ...]]

@@ -147,7 +147,8 @@ def byte_strides(
 ) -> tuple[Any, ...]:
     """Return the byte stride of every unfolded axis of an array whose axes are `groups` of them.
 
-    Sizes may be arrays, of many arrays; then strides may be, too.
+    Sizes may be NumPy arrays with an item for each of several arrays; the results are such arrays
+    then.
     """
     size = dict(zip(axes, sizes, strict=True))
     steps: dict[str, Any] = {}

@@ -297,7 +297,7 @@ def test_a_gpu_reads_positions_and_weights_of_tap_tables_in_words_of_16_bytes(is
     for axis, (pitch, addresses) in enumerate(zip(tables.pitches, tables.addresses, strict=True)):
         assert pitch % (t.TAP_GROUP * np.dtype(summed).itemsize) == 0
         assert ((addresses - begin) % 16 == 0).all()
-        heads = [table for group in tables.heads(axis) for table in group]
+        heads = [table for group in tables.read_heads(axis) for table in group]
         for number, (address, table) in enumerate(
             zip(addresses, tables.numbers[axis], strict=True)
         ):
@@ -308,7 +308,7 @@ def test_a_gpu_reads_positions_and_weights_of_tap_tables_in_words_of_16_bytes(is
             one = placements.rows([number])
             (alone,) = taps.make_tap_tables(
                 collator.windows.resize, one, [axis], np.dtype(summed)
-            ).heads(0)
+            ).read_heads(0)
             np.testing.assert_array_equal(heads[table], alone[0])
 
 

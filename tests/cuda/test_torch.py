@@ -188,6 +188,13 @@ def test_a_batch_of_plain_tensors_is_read_at_once(there, monkeypatch):
         Collator("hwc->bchw", h=5, w=6)(conjugated)
 
 
+@pytest.mark.parametrize("pattern", ["w->bw", "wc->(bw)c"])
+def test_objects_of_torch_that_are_not_tensors_are_reported(pattern):
+    modules = [torch.nn.Linear(2, 2)] * 2
+    with pytest.raises(ArgumentError, match=r"sample 0 is a torch\.nn\.modules\.linear\.Linear"):
+        Collator(pattern)(modules)
+
+
 @pytest.mark.parametrize("number", [0, 2])
 def test_one_sample_that_is_not_plain_is_reported(there, number):
     images = torch.zeros(3, 4, 5, 3)

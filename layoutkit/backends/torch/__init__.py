@@ -117,11 +117,11 @@ def _traced() -> TracedTensors:
 
 def memory_of(tensors: Sequence[Any]) -> Sequence[Any] | None:
     """Return the memory of plain tensors, on the CPU or on GPUs; None if that is not possible."""
+    if not all(isinstance(x, _torch.Tensor) for x in tensors):
+        return None
     if not tensors[0].is_cuda:
         return view_as_numpy(tensors)
-    if not all(isinstance(x, _torch.Tensor) and not is_traced(x) for x in tensors):
-        return None
-    return cuda_adapter().memory_of(tensors)
+    return None if any(map(is_traced, tensors)) else cuda_adapter().memory_of(tensors)
 
 
 def view_as_numpy(tensors: Sequence[Any]) -> list[Array] | None:

@@ -176,10 +176,13 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
     def device_array(self, x: Any, arg_name: str) -> DeviceArray:
         runtime()
         self.check_plain(x, arg_name)
-        dtype = self.namespace.dtype(x)
-        strides = tuple(stride * dtype.itemsize for stride in x.stride())
-        ordinal = x.device.index or 0
-        return DeviceArray(x.data_ptr(), tuple(x.shape), strides, dtype, ordinal, x)
+        return DeviceArray(*self._fields(x, self.namespace.dtype(x)), x)
+
+    @staticmethod
+    def _fields(x: Any, dtype: DType) -> tuple[int, tuple[int, ...], tuple[int, ...], DType, int]:
+        """Return the fields of DeviceArray before the owner."""
+        strides = tuple([step * dtype.itemsize for step in x.stride()])
+        return x.data_ptr(), tuple(x.shape), strides, dtype, x.device.index or 0
 
     def device_array_of(self, x: Any, writeable: bool = True) -> DeviceArray:
         return self.device_array(x, "the result")
@@ -188,22 +191,12 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
         """Return the memory of tensors, or None unless all are plain ones on GPUs."""
         if not all(map(self.is_plain, tensors)):
             return None
-        kinds = {x.dtype: x for x in tensors}
-        if any(x.is_quantized for x in kinds.values()):
-            return None
         runtime()
-        numpy_dtypes = {kind: self.namespace.dtype(x) for kind, x in kinds.items()}
-        dtypes = [numpy_dtypes[x.dtype] for x in tensors]
-        steps = [(x.stride(), dtype.itemsize) for x, dtype in zip(tensors, dtypes, strict=True)]
-        in_bytes = {key: tuple([step * key[1] for step in key[0]]) for key in {*steps}}
-        return DeviceArrays(
-            [x.data_ptr() for x in tensors],
-            [tuple(x.shape) for x in tensors],
-            [in_bytes[key] for key in steps],
-            dtypes,
-            [x.device.index or 0 for x in tensors],
-            tensors,
-        )
+        dtypes = {x.dtype: x for x in tensors}
+        dtypes = {dtype: self.namespace.dtype(x) for dtype, x in dtypes.items()}
+        rows = [self._fields(x, dtypes[x.dtype]) for x in tensors]
+        addresses, shapes, strides, found, ordinals = zip(*rows, strict=True)
+        return DeviceArrays(addresses, shapes, strides, found, ordinals, tensors)
 
     def device(self, x: Any, arg_name: str) -> str:
         return device_name(x.device.index or 0)
@@ -251,7 +244,11 @@ class TorchCudaAdapter(TensorMixin, CudaAdapter):
 
     def is_plain(self, x: Any) -> bool:
         return x.is_cuda and not (
-            x.requires_grad or x.layout is not self.torch.strided or x.is_conj() or x.is_neg()
+            x.requires_grad
+            or x.layout is not self.torch.strided
+            or x.is_quantized
+            or x.is_conj()
+            or x.is_neg()
         )
 
     def output_array(self, out: Any) -> DeviceArray:
