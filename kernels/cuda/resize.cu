@@ -249,8 +249,8 @@ struct Warp {
             }
             static_assert(AHEAD == 4, "up to three taps are left");
             if (rest >= 2) add_words<2>(at, from, weight, values);
-            if (rest == 3) add_words<1>(at + 2 * from, from, weight + 2, values);
-            if (rest == 1) add_words<1>(at, from, weight, values);
+            const Source last = rest == 3 ? weight[2] : weight[0];
+            if (rest % 2) add_words<1>(at + (rest - 1) * from, from, &last, values);
             break;
         }
     }

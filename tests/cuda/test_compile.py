@@ -180,7 +180,7 @@ def benchmark_launches():
 SPILL_GENERATIONS = [80, 90, 100, 120]
 
 
-@pytest.mark.budget(0)
+@pytest.mark.budget(0, all=1)
 @needs_nvrtc
 @pytest.mark.parametrize("generation", SPILL_GENERATIONS)
 def test_kernels_of_the_benchmark_stay_in_registers(generation):
@@ -189,7 +189,7 @@ def test_kernels_of_the_benchmark_stay_in_registers(generation):
     assert not spills(launches, generation)
 
 
-@pytest.mark.budget(0)
+@pytest.mark.budget(0, all=1)
 @needs_nvrtc
 @pytest.mark.parametrize("generation", SPILL_GENERATIONS)
 def test_kernels_of_any_shapes_stay_in_registers(generation):
@@ -257,7 +257,7 @@ def resize_launches():
 PARTS = 32  # tests, which share the kernels among them
 
 
-@pytest.mark.budget(0)
+@pytest.mark.budget(0, all=16)
 @needs_nvrtc
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("generation", SPILL_GENERATIONS)
@@ -278,7 +278,7 @@ SUMS = {
 WORDS = {(64, 64, 64): 0, (64, 64, 67): 1, (61, 63, 67): 2}
 
 
-@pytest.mark.budget(2)
+@pytest.mark.budget(2, all=24)
 @needs_nvrtc
 @pytest.mark.parametrize("generation", [90, 80, 75, 100, 120])
 @pytest.mark.parametrize("sizes", WORDS)
