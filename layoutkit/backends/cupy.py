@@ -11,7 +11,7 @@ before: all checks were done on the first call and are not repeated.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
@@ -81,6 +81,11 @@ def sum_key(adapter: CudaAdapter, parts: Sequence[Any], out: Any) -> Any:
     return None if None in keys else tuple(keys)
 
 
+# Returns the fields of DeviceArray before the owner, of an array of CuPy.
+_read_fields: Callable[[Any], tuple[Any, Any, Any, Any, Any]] = attrgetter(
+    "data.ptr", "shape", "strides", "dtype", "data.device_id"
+)
+
 _compiled_casts: dict[Any, bool] = {}  # keys of the casts that CuPy has compiled
 
 
@@ -99,10 +104,7 @@ class CudaAdapter(Adapter):
 
     def device_array_of(self, x: Any, writeable: bool = True) -> DeviceArray:
         """Return the address, strides and dtype of an array made by `empty`, `view` or a kernel."""
-        memory = x.data
-        return DeviceArray(
-            memory.ptr, x.shape, x.strides, x.dtype, int(memory.device_id), x, writeable
-        )
+        return DeviceArray(*_read_fields(x), x, writeable)
 
     def stream(self, ordinal: int) -> Any:
         """Return the stream on which the library's users expect work."""
@@ -356,15 +358,12 @@ def adapter_for(x: Any) -> Adapter | None:
     return CUPY if isinstance(x, array_type) else None
 
 
-_FIELDS = attrgetter("data.ptr", "shape", "strides", "dtype", "data.device_id")
-
-
 def memory_of(arrays: Sequence[Any]) -> DeviceArrays | None:
     """Return the memory of CuPy arrays, or None if other arrays are among them."""
     if {*map(type, arrays)} != {sys.modules["cupy"].ndarray}:
         return None
     runtime()
-    addresses, shapes, strides, dtypes, ordinals = zip(*map(_FIELDS, arrays), strict=True)
+    addresses, shapes, strides, dtypes, ordinals = zip(*map(_read_fields, arrays), strict=True)
     return DeviceArrays(addresses, shapes, strides, dtypes, ordinals, arrays)
 
 

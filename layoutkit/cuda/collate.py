@@ -510,6 +510,7 @@ class Table:
 
     @property
     def shape(self) -> tuple[int]:
+        """The shape of the table as an array of bytes."""
         return (self.nbytes,)
 
     def add(self, part: Array) -> int:

@@ -51,10 +51,11 @@ class DevicePackedProgram(DeviceCollateProgram):
         Raises unless all samples are on one GPU, and `out` is writeable memory of its own.
         """
         samples, first = Samples.of(arrays), arrays[0]
+        number = _choose_window(packed)
         if out is not None:
             self._check_apart(arrays, samples, out)
-            out = out._replace(shape=packed.moves[_choose_window(packed)].target_shape)
-        shape = 1, *packed.windows[_choose_window(packed)].tolist()
+            out = out._replace(shape=packed.moves[number].target_shape)
+        shape = 1, *packed.windows[number].tolist()
         key = shape, first.dtype, first.ordinal, layout_of(out)
         plan: Plan | None = self._plans.get(key)
         if plan is None:
